@@ -1,0 +1,17 @@
+"""Fixtures for all tests. The package is imported under shape checking: every jaxtyping annotation is enforced."""
+
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+install_import_hook("alignfuse", "beartype.beartype")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of reference data beside the checkout; a test that needs it skips where it is absent."""
+    folder = Path(__file__).resolve().parents[1].parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("no reference data beside this checkout")
+    return folder

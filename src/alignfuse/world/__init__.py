@@ -1,0 +1,1 @@
+"""The embedded data set: generated scenes with everything that is true of them."""

@@ -1,7 +1,7 @@
 """What models can do (verbs) and what a system gives to the training loop.
 
-Tasks ask for these protocols, never for a class. Shapes: B batch, L tokens, D width, E embedding width, I images, T texts,
-Q embeddings of one image, M masked places, V vocabulary.
+Tasks ask for these protocols, never for a class. Shapes: B batch, L tokens, D width, E embedding width, I images,
+T texts, Q embeddings of one image, M masked places, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from alignfuse.blocks.tokens import Text, Tokens
 from alignfuse.data.batch import Batch
+from alignfuse.objectives.masked_language import Masked
 
 __all__ = [
     "Batch",
@@ -21,6 +22,8 @@ __all__ = [
     "Encodes",
     "Fuses",
     "Loss",
+    "Masked",
+    "Masking",
     "Predicts",
     "Step",
     "System",
@@ -82,6 +85,15 @@ class Step(NamedTuple):
     metrics: dict[str, Loss]  # detached sums and counts, for the log (ITM accuracy, temperature, ...)
 
 
+class Masking(NamedTuple):
+    """How texts are masked, and the ids that takes."""
+
+    probability: float
+    whole_word: bool
+    mask_id: int
+    ordinary: Int[Tensor, " V"]  # ids that may replace a word: all but the special ones
+
+
 class Clock(NamedTuple):
     """Where training stands at the start of a step."""
 
@@ -93,8 +105,13 @@ class Clock(NamedTuple):
 class Draws(Protocol):
     """Every random choice of a system, by name."""
 
-    def uniform(self, name: str, columns: int) -> Float[Tensor, "B columns"]: ...
-    def mine(self, name: str, weights: Float[Tensor, "B N"]) -> Int[Tensor, " B"]: ...
+    def mask(self, batch: Batch, masking: Masking) -> Masked:
+        """Corrupted texts for masked language modelling."""
+        ...
+
+    def mine(self, name: str, weights: Float[Tensor, "B N"]) -> Int[Tensor, " B"]:
+        """One candidate per row, drawn with these probabilities; any index for a row without mass."""
+        ...
 
 
 class System(Protocol):
@@ -119,7 +136,7 @@ class System(Protocol):
         ...
 
     def forward(self, batch: Batch, lessons: Sequence[Any], own: int, clock: Clock, draws: Draws) -> Step:
-        """`lessons`: what `teach` gave for all micro-batches of this optimizer step; `own`: which one is this batch's."""
+        """`lessons`: what `teach` gave for all micro-batches of this step; `own`: which one is this batch's."""
         ...
 
     def after_step(self, carries: Sequence[dict[str, Tensor]]) -> None:

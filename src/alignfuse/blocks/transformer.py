@@ -1,0 +1,104 @@
+"""The one transformer block: pre- or post-norm, with or without cross-attention to a memory.
+
+Shapes: B batch, L tokens, D width, N remembered sequences.
+"""
+
+from typing import Literal
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from alignfuse.blocks.attention import Attention, KeyValue
+
+Norm = Literal["pre", "post"]
+
+
+class QuickGELU(nn.Module):
+    """The sigmoid approximation of GELU that the released CLIP weights were trained with."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x * sigmoid(1.702 x)."""
+        return x * (1.702 * x).sigmoid()
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "quick_gelu": QuickGELU, "relu": nn.ReLU}
+
+
+class Block(nn.Module):
+    """Self-attention, optional cross-attention, feed-forward; each with its residual and LayerNorm.
+
+    Pre-norm: x + f(LN(x)) (ViT). Post-norm: LN(x + f(x)) (BERT). `memory_width` adds cross-attention to states of that
+    width. The three steps are public, for systems that recombine them.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        hidden: int,
+        norm: Norm,
+        eps: float,
+        dropout: float = 0.0,
+        memory_width: int | None = None,
+        activation: str = "gelu",
+    ) -> None:
+        super().__init__()
+        self.pre = norm == "pre"
+        self.attention = Attention(width, heads, dropout=dropout)
+        self.attention_norm = nn.LayerNorm(width, eps=eps)
+        if memory_width is not None:
+            self.cross = Attention(width, heads, memory_width=memory_width, dropout=dropout)
+            self.cross_norm = nn.LayerNorm(width, eps=eps)
+        self.up = nn.Linear(width, hidden)
+        self.activation = ACTIVATIONS[activation]()
+        self.down = nn.Linear(hidden, width)
+        self.feed_forward_norm = nn.LayerNorm(width, eps=eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def self_attend(self, x: Float[Tensor, "B L D"], mask: Bool[Tensor, "B #L L"]) -> Float[Tensor, "B L D"]:
+        """Tokens read each other where the mask allows it."""
+        if self.pre:
+            return x + self.dropout(self.attention(self.attention_norm(x), mask))
+        out: Tensor = self.attention_norm(x + self.dropout(self.attention(x, mask)))
+        return out
+
+    def cross_attend(
+        self, x: Float[Tensor, "B L D"], memory: KeyValue, index: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B L D"]:
+        """Tokens of row i read sequence `index[i]` of the memory."""
+        if self.pre:
+            return x + self.dropout(self.cross.read(self.cross_norm(x), memory, index))
+        out: Tensor = self.cross_norm(x + self.dropout(self.cross.read(x, memory, index)))
+        return out
+
+    def feed_forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+        """The two-layer perceptron on each token alone."""
+        if self.pre:
+            return x + self.dropout(self.down(self.activation(self.up(self.feed_forward_norm(x)))))
+        out: Tensor = self.feed_forward_norm(x + self.dropout(self.down(self.activation(self.up(x)))))
+        return out
+
+    def forward(
+        self,
+        x: Float[Tensor, "B L D"],
+        mask: Bool[Tensor, "B #L L"],
+        memory: KeyValue | None = None,
+        index: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, "B L D"]:
+        """All steps in their order; cross-attention where a memory is given."""
+        x = self.self_attend(x, mask)
+        if memory is not None:
+            x = self.cross_attend(x, memory, index)
+        return self.feed_forward(x)
+
+
+def initialise(module: nn.Module, std: float = 0.02) -> None:
+    """Normal weights and zero biases for linear layers and embeddings, as BERT and ViT start."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.trunc_normal_(part.weight, std=std)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.Embedding):
+            nn.init.trunc_normal_(part.weight, std=std)

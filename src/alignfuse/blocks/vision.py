@@ -1,0 +1,119 @@
+"""Vision transformer (Dosovitskiy et al. 2021, section 3.1) with a position table that follows any grid.
+
+Shapes: B batch, H and W pixels, L = prefix + rows x columns tokens, D width.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Num
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from alignfuse.blocks.tokens import Tokens
+from alignfuse.blocks.transformer import Block, initialise
+
+Grid = tuple[int, int]
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionConfig:
+    """Sizes of a vision transformer; mean and deviation belong to the pixels it was trained on (range 0-1)."""
+
+    kind: Literal["vit"] = "vit"
+    image_size: tuple[int, int] = (224, 224)  # height, width in pixels
+    patch_size: int = 16
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    hidden: int = 3072
+    eps: float = 1e-6
+    dropout: float = 0.0
+    stem: Literal["patch", "convolution"] = "patch"
+    mean: tuple[float, float, float] = CLIP_MEAN
+    std: tuple[float, float, float] = CLIP_STD
+
+    @property
+    def grid(self) -> Grid:
+        """Rows and columns of patches at `image_size`."""
+        return self.image_size[0] // self.patch_size, self.image_size[1] // self.patch_size
+
+
+def normalise(
+    images: Num[Tensor, "B 3 H W"], mean: tuple[float, float, float], std: tuple[float, float, float]
+) -> Float[Tensor, "B 3 H W"]:
+    """uint8 pixels to (pixel - mean) / deviation; float images are taken as normalised already."""
+    if images.dtype != torch.uint8:
+        return images
+    scale = torch.tensor([mean, std], dtype=torch.float64, device=images.device).mul(255).float()[..., None, None]
+    return (images.float() - scale[0]) / scale[1]
+
+
+def resize_positions(
+    table: Float[Tensor, "1 L D"], old: Grid, new: Grid, *, prefix: int = 1
+) -> Float[Tensor, "1 N D"]:
+    """The position table for another grid: bicubic on the grid part, the prefix ([CLS]) kept as it is."""
+    if old == new:
+        return table
+    grid = table[:, prefix:].unflatten(1, old).permute(0, 3, 1, 2).float()
+    resized = interpolate(grid, size=new, mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
+    return torch.cat([table[:, :prefix], resized.to(table.dtype)], dim=1)
+
+
+def convolution_stem(width: int, patch_size: int) -> nn.Sequential:
+    """Stride-2 convolutions down to one token per patch (Xiao et al. 2021): small models see edges sooner."""
+    steps = patch_size.bit_length() - 1
+    if patch_size != 2**steps or steps < 1:
+        raise ValueError(f"a convolution stem needs a patch size that is a power of two, not {patch_size}")
+    layers: list[nn.Module] = []
+    channels = 3
+    for step in range(steps):
+        out = max(width >> (steps - 1 - step), 16)
+        layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.GroupNorm(1, out), nn.GELU()]
+        channels = out
+    return nn.Sequential(*layers, nn.Conv2d(channels, width, 1))
+
+
+class VisionTransformer(nn.Module):
+    """Patches, a class token, positions, pre-norm blocks, a last LayerNorm."""
+
+    prefix = 1
+
+    def __init__(self, config: VisionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.width = config.width
+        if config.stem == "patch":
+            self.stem: nn.Module = nn.Conv2d(3, config.width, config.patch_size, stride=config.patch_size)
+        else:
+            self.stem = convolution_stem(config.width, config.patch_size)
+        rows, columns = config.grid
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, config.width))
+        self.positions = nn.Parameter(torch.zeros(1, 1 + rows * columns, config.width))
+        self.blocks = nn.ModuleList(
+            Block(
+                config.width, config.heads, hidden=config.hidden, norm="pre", eps=config.eps, dropout=config.dropout
+            )
+            for _ in range(config.layers)
+        )
+        self.norm = nn.LayerNorm(config.width, eps=config.eps)
+        initialise(self)
+        nn.init.trunc_normal_(self.cls_token, std=0.02)
+        nn.init.trunc_normal_(self.positions, std=0.02)
+
+    def forward(self, images: Num[Tensor, "B 3 H W"]) -> Tokens:
+        """All tokens, [CLS] first. Another image size than the config's gets interpolated positions."""
+        size = self.config.patch_size
+        if images.shape[-2] < size or images.shape[-1] < size:
+            raise ValueError(f"an image of {images.shape[-2]} x {images.shape[-1]} px has no {size} px patch")
+        patches = self.stem(normalise(images, self.config.mean, self.config.std))
+        grid: Grid = (patches.shape[-2], patches.shape[-1])
+        x = torch.cat([self.cls_token.expand(len(images), -1, -1), patches.flatten(2).transpose(1, 2)], dim=1)
+        x = x + resize_positions(self.positions, self.config.grid, grid)
+        mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        for block in self.blocks:
+            x = block(x, mask[:, None])
+        return Tokens(self.norm(x), mask, grid, self.prefix)

@@ -1,0 +1,329 @@
+"""ALBEF: align before fuse (Li et al. 2021). Equation numbers are the paper's.
+
+Shapes: B pairs, K keys (teacher features of all pairs of this step, then the queue), L tokens, E embedding width,
+I images, T texts, M masked places, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Num
+from torch import Tensor, nn
+
+from alignfuse.blocks.heads import MaskedLanguageHead, Projection
+from alignfuse.blocks.text import FusionEncoder, Memory, TextConfig, TextEncoder
+from alignfuse.blocks.vision import VisionConfig, VisionTransformer
+from alignfuse.objectives import contrastive, distillation, masked_language, matching
+from alignfuse.objectives.contrastive import positive_pairs, scaled_similarity
+from alignfuse.state.queue import UNKNOWN_ID, FeatureQueue, Keys
+from alignfuse.state.teacher import Teacher
+from alignfuse.systems.protocols import Batch, Clock, Draws, Loss, Masked, Masking, Step, Text, Tokens
+from alignfuse.training.distributed import first_row, gather
+
+Objective = Literal["itc", "itm", "mlm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ALBEFConfig:
+    """Sizes of the model; the defaults are the paper's."""
+
+    image: VisionConfig = field(default_factory=lambda: VisionConfig(image_size=(256, 256)))
+    text: TextConfig = field(default_factory=TextConfig)
+    embed_dim: int = 256
+    temperature: float = 0.07  # at the start; learned
+
+
+class ALBEF(nn.Module):
+    """Image encoder, text encoder, and a fusion encoder that reads the image by cross-attention."""
+
+    def __init__(self, config: ALBEFConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.text.width
+        self.image_encoder = VisionTransformer(config.image)
+        self.text_encoder = TextEncoder(config.text)
+        self.fusion_encoder = FusionEncoder(config.text, self.image_encoder.width)
+        self.image_projection = Projection(self.image_encoder.width, config.embed_dim)
+        self.text_projection = Projection(width, config.embed_dim)
+        self.match_head = nn.Linear(width, 2)
+        self.mask_head = MaskedLanguageHead(width, config.text.vocab_size, eps=config.text.eps)
+        self.temperature = nn.Parameter(torch.tensor(config.temperature))
+
+    def encode_image(self, images: Num[Tensor, "B 3 H W"]) -> Tokens:
+        """Image tokens, [CLS] first."""
+        tokens: Tokens = self.image_encoder(images)
+        return tokens
+
+    def encode_text(self, text: Text) -> Text:
+        """The text with its states."""
+        encoded: Text = self.text_encoder(text)
+        return encoded
+
+    def embed_image(self, image: Tokens) -> Float[Tensor, "B E"]:
+        """g_v(v_cls): unit vectors."""
+        embedded: Tensor = self.image_projection(image.states[:, 0])
+        return embedded
+
+    def embed_text(self, text: Text) -> Float[Tensor, "B E"]:
+        """g_w(w_cls): unit vectors. The text must be encoded."""
+        if text.states is None:
+            raise ValueError("the text has no states yet: call encode_text first")
+        embedded: Tensor = self.text_projection(text.states[:, 0])
+        return embedded
+
+    def similarity(self, images: Float[Tensor, "I E"], texts: Float[Tensor, "T E"]) -> Float[Tensor, "I T"]:
+        """Cosine of each image with each text."""
+        return images @ texts.T
+
+    def remember(self, image: Tokens) -> Memory:
+        """The images ready to be fused with any number of texts."""
+        return self.fusion_encoder.remember(image)
+
+    def fuse(self, text: Text, memory: Memory, image_of: Int[Tensor, " B"] | None = None) -> Tokens:
+        """Encoded texts after reading the images; text i reads image `image_of[i]`, or image i."""
+        fused: Tokens = self.fusion_encoder(text, memory, image_of)
+        return fused
+
+    def match(self, fused: Tokens) -> Float[Tensor, "B 2"]:
+        """Logits: no match, match."""
+        logits: Tensor = self.match_head(fused.states[:, 0])
+        return logits
+
+    def predict(self, fused: Tokens, where: Int[Tensor, " M"]) -> Float[Tensor, "M V"]:
+        """Vocabulary logits at the flat places `where`."""
+        logits: Tensor = self.mask_head(fused.states.flatten(0, 1)[where], self.text_encoder.embeddings.word.weight)
+        return logits
+
+
+@dataclass(frozen=True, kw_only=True)
+class ALBEFTraining:
+    """The objectives and the teacher; the defaults are the paper's, without the official code's known faults."""
+
+    objectives: tuple[Objective, ...] = ("itc", "itm", "mlm")
+    alpha: float = 0.4  # weight of the teacher's targets
+    ramp_epochs: float = 1.0  # alpha grows from 0 over these
+    momentum: float = 0.995
+    queue_size: int = 65536  # pairs
+    temperature_range: tuple[float, float] = (0.001, 0.5)
+    mask_probability: float = 0.15
+    whole_word: bool = False
+    negatives: Literal["mined", "random"] = "mined"
+    # What the official code does otherwise: teacher dropout on; no clamp in fine-tuning; no ids in pretraining.
+    teacher_dropout: bool = False
+    clamp_temperature: bool = True
+    respect_ids: bool = True
+
+
+class Lesson(NamedTuple):
+    """What the teacher made of one micro-batch."""
+
+    keys: Keys  # of this micro-batch on all ranks
+    rows: slice  # this rank's pairs among them
+    image: Tokens  # the teacher's image tokens of this rank's pairs
+
+
+class Direction(NamedTuple):
+    """One direction of the contrast: every query of the batch against every key."""
+
+    logits: Float[Tensor, "B K"]
+    positive: Bool[Tensor, "B K"]
+    taught: Float[Tensor, "B E"]  # the teacher's features of the queries
+    keys: Float[Tensor, "K E"]
+
+    def local(self, rows: slice) -> tuple[Float[Tensor, "B B"], Bool[Tensor, "B B"]]:
+        """Logits and positives against the own batch, from which negatives are mined."""
+        return self.logits[:, rows], self.positive[:, rows]
+
+
+class ALBEFSystem(nn.Module):
+    """Pretraining and retrieval fine-tuning of ALBEF: ITC + ITM + MLM with momentum distillation.
+
+    `special_ids` are never put in place of a masked word. `shared_pairs` are the captions that stand under several
+    images (see `objectives.contrastive.positive_pairs`).
+    """
+
+    shared: Tensor
+    ordinary: Tensor
+
+    def __init__(
+        self,
+        model: ALBEF,
+        training: ALBEFTraining,
+        *,
+        mask_id: int,
+        special_ids: Sequence[int] = (),
+        shared_pairs: Int[Tensor, " P"] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.training_config = training
+        self.teacher = Teacher(model, without=("match_head", "temperature"), dropout=training.teacher_dropout)
+        self.queue = FeatureQueue(training.queue_size, model.config.embed_dim)
+        self.mask_id = mask_id
+        words = torch.arange(model.config.text.vocab_size)
+        self.register_buffer("ordinary", words[~torch.isin(words, torch.tensor(special_ids))], persistent=False)
+        shared = torch.empty(0, dtype=torch.long) if shared_pairs is None else shared_pairs
+        self.register_buffer("shared", shared, persistent=False)
+
+    def before_step(self) -> None:
+        """Clamp the temperature; move the teacher before its features are taken (eq. 5, in the official order)."""
+        if self.training_config.clamp_temperature:
+            with torch.no_grad():
+                self.model.temperature.clamp_(*self.training_config.temperature_range)
+        self.teacher.move(self.model, self.training_config.momentum)
+
+    @torch.no_grad()
+    def teach(self, batch: Batch) -> Lesson:
+        """Teacher features of the batch, gathered over ranks."""
+        assert batch.images is not None and batch.text is not None
+        teacher: ALBEF = self.teacher.model
+        image, text = teacher.encode_image(batch.images), teacher.encode_text(batch.text)
+        image_ids, caption_ids = self._ids(batch)
+        filled = torch.ones_like(image_ids, dtype=torch.bool)
+        own = Keys(teacher.embed_image(image), teacher.embed_text(text), image_ids, caption_ids, filled)
+        start = first_row(len(batch))
+        return Lesson(Keys(*(gather(part) for part in own)), slice(start, start + len(batch)), image)
+
+    def terms(self, batch: Batch, draws: Draws) -> dict[str, int]:
+        """Number of terms of each loss of this micro-batch, from its ids and draws alone."""
+        image_ids, caption_ids = self._ids(batch)
+        negative = ~(positive_pairs(image_ids, image_ids, caption_ids, self.shared) | torch.eye(len(batch)).bool())
+        counts = {"itc": len(batch), "itm": len(batch) + int(negative.any(0).sum() + negative.any(1).sum())}
+        if "mlm" in self.training_config.objectives:
+            counts["mlm"] = len(draws.mask(batch, self._masking()).where())
+        return {name: counts[name] for name in self.training_config.objectives}
+
+    def forward(self, batch: Batch, lessons: Sequence[Lesson], own: int, clock: Clock, draws: Draws) -> Step:
+        """One pass over a micro-batch, in the paper's order."""
+        assert batch.images is not None and batch.text is not None
+        model, objectives = self.model, self.training_config.objectives
+        alpha = distillation.ramp(self.training_config.alpha, clock.epoch, self.training_config.ramp_epochs)
+        losses: dict[str, Loss] = {}
+        metrics = {"temperature": Loss(model.temperature.detach(), torch.ones(()))}
+
+        image = model.encode_image(batch.images)
+        text = model.encode_text(batch.text)
+        keys, local = self._keys(lessons, own, len(batch))
+        directions = self._contrast(model.embed_image(image), model.embed_text(text), batch, lessons[own], keys, local)
+        if "itc" in objectives:
+            losses["itc"] = self._align(directions, keys.filled, alpha)
+
+        memory = model.remember(image)
+        if "itm" in objectives:
+            losses["itm"], matched = self._match(text, memory, directions, local, draws)
+            metrics |= matched
+
+        if "mlm" in objectives:
+            masked = draws.mask(batch, self._masking())
+            losses["mlm"], predicted = self._predict(masked, batch.text.mask, memory, lessons[own], alpha)
+            metrics |= predicted
+        return Step(losses, dict(zip(Keys._fields, lessons[own].keys, strict=True)), metrics)
+
+    def after_step(self, carries: Sequence[dict[str, Tensor]]) -> None:
+        """The queue takes the teacher features of every micro-batch."""
+        for carry in carries:
+            self.queue.push(Keys(**carry))
+
+    # --- the three objectives -----------------------------------------------------------------------------------------
+
+    def _contrast(
+        self,
+        images: Float[Tensor, "B E"],
+        texts: Float[Tensor, "B E"],
+        batch: Batch,
+        lesson: Lesson,
+        keys: Keys,
+        local: slice,
+    ) -> tuple[Direction, Direction]:
+        """Similarities of the student's features with all keys (eq. 1): image to text, text to image."""
+        image_ids, caption_ids = self._ids(batch)
+        texts_of_image = positive_pairs(image_ids, keys.image_ids, keys.caption_ids, self.shared)
+        images_of_text = positive_pairs(keys.image_ids, image_ids, caption_ids, self.shared).T.clone()
+        for positive in (texts_of_image, images_of_text):
+            positive[:, local].fill_diagonal_(True)  # a pair is its own partner, its id known or not
+        taught = lesson.keys.images[lesson.rows], lesson.keys.texts[lesson.rows]
+        temperature = self.model.temperature
+        return (
+            Direction(scaled_similarity(images, keys.texts, temperature), texts_of_image, taught[0], keys.texts),
+            Direction(scaled_similarity(texts, keys.images, temperature), images_of_text, taught[1], keys.images),
+        )
+
+    def _align(self, directions: tuple[Direction, Direction], filled: Bool[Tensor, " K"], alpha: float) -> Loss:
+        """ITC, the mean of both directions: eq. 2 with the targets of eq. 6."""
+        total = torch.zeros((), device=filled.device)
+        for logits, positive, taught, keys in directions:
+            targets = contrastive.equal_targets(positive & filled)
+            if self.training_config.alpha > 0:
+                opinion = scaled_similarity(taught, keys, self.model.temperature.detach())
+                targets = distillation.blend(targets, opinion.masked_fill(~filled, -torch.inf), alpha)
+            total = total + contrastive.contrastive_loss(logits, targets, filled) / 2
+        return Loss(total, torch.tensor(len(directions[0].logits)))
+
+    def _match(
+        self, text: Text, memory: Memory, directions: tuple[Direction, Direction], local: slice, draws: Draws
+    ) -> tuple[Loss, dict[str, Loss]]:
+        """ITM (eq. 4): every true pair, every text with a mined image, every image with a mined text."""
+        weigh = matching.mining_weights if self.training_config.negatives == "mined" else matching.uniform_weights
+        (text_logits, its_texts), (image_logits, its_images) = (direction.local(local) for direction in directions)
+        image_weights, text_weights = weigh(image_logits, its_images), weigh(text_logits, its_texts)
+        images = draws.mine("image_for_text", image_weights)
+        texts = draws.mine("text_for_image", text_weights)
+
+        assert text.states is not None
+        own = torch.arange(len(text.ids), device=text.ids.device)
+        text_of, image_of = torch.cat([own, own, texts]), torch.cat([own, images, own])
+        pairs = Text(text.ids[text_of], text.mask[text_of], text.states[text_of])
+        logits = self.model.match(self.model.fuse(pairs, memory, image_of))
+        true = torch.arange(len(text_of), device=own.device) < len(own)
+        valid = torch.cat([torch.ones_like(its_texts[0]), (~its_images).any(1), (~its_texts).any(1)])
+
+        loss = Loss(matching.matching_loss(logits, true.long(), valid), valid.sum())
+        right = (logits.argmax(1) == true.long()) & valid
+        near = matching.nearest_share(text_weights, text_logits, its_texts)
+        return loss, {
+            "itm_positive_accuracy": Loss(right[: len(own)].sum(), valid[: len(own)].sum()),
+            "itm_negative_accuracy": Loss(right[len(own) :].sum(), valid[len(own) :].sum()),
+            "near_negatives": Loss(near.sum(), (~its_texts).any(1).sum()),
+        }
+
+    def _predict(
+        self, masked: Masked, mask: Bool[Tensor, "B L"], memory: Memory, lesson: Lesson, alpha: float
+    ) -> tuple[Loss, dict[str, Loss]]:
+        """MLM (eq. 3) with the teacher's distribution over words (eq. 7), at masked places only."""
+        text, where = Text(masked.ids, mask), masked.where()
+        labels = masked.labels.flatten()[where]
+        logits = self.model.predict(self.model.fuse(self.model.encode_text(text), memory), where)
+        total = masked_language.masked_language_loss(logits, labels)
+        if self.training_config.alpha > 0:
+            with torch.no_grad():
+                teacher: ALBEF = self.teacher.model
+                fused = teacher.fuse(teacher.encode_text(text), teacher.remember(lesson.image))
+                opinion = teacher.predict(fused, where)
+            total = (1 - alpha) * total + alpha * distillation.soft_cross_entropy(logits, opinion)
+        count = torch.tensor(len(labels))
+        return Loss(total, count), {"mlm_accuracy": Loss((logits.argmax(1) == labels).sum(), count)}
+
+    # --- keys and ids -------------------------------------------------------------------------------------------------
+
+    def _keys(self, lessons: Sequence[Lesson], own: int, rows: int) -> tuple[Keys, slice]:
+        """All keys, this step's first and the queue's behind them; and where this micro-batch's pairs stand."""
+        parts = [*(lesson.keys for lesson in lessons), self.queue.keys()]
+        start = sum(len(lesson.keys.images) for lesson in lessons[:own]) + lessons[own].rows.start
+        return Keys(*(torch.cat(part) for part in zip(*parts, strict=True))), slice(start, start + rows)
+
+    def _ids(self, batch: Batch) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
+        """Image and caption ids of the batch; unknown where it has none or where they are not respected."""
+        assert batch.text is not None
+        unknown = torch.full((len(batch),), UNKNOWN_ID, device=batch.text.ids.device)
+        if not self.training_config.respect_ids:
+            return unknown, unknown
+        return (
+            unknown if batch.image_ids is None else batch.image_ids,
+            unknown if batch.caption_ids is None else batch.caption_ids,
+        )
+
+    def _masking(self) -> Masking:
+        config = self.training_config
+        return Masking(config.mask_probability, config.whole_word, self.mask_id, self.ordinary)

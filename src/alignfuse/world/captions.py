@@ -11,7 +11,7 @@ from itertools import permutations
 from random import Random
 from typing import NamedTuple
 
-from alignfuse.world.scenes import OPPOSITE, Scene, Thing, facts, place, relations, stands
+from alignfuse.world.scenes import Scene, Thing, facts, place, relations, stands
 
 # kind of claim -> value -> the words for it, the commonest first
 WORDS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -54,8 +54,15 @@ MANY = (
     "{count} shapes with a0 relation a1",
     "there are {count} shapes and the0 is relation the1",
 )
-PLACE_PHRASE = {"left": "on the", "right": "on the", "top": "at the", "bottom": "at the", "middle": "in the"}
-RELATION_PHRASE = {"left": ("to the", "of"), "right": ("to the", "of"), "above": ("", ""), "below": ("", "")}
+PHRASE = {  # what stands before and after the word
+    ("relation", "left"): ("to the", "of"),
+    ("relation", "right"): ("to the", "of"),
+    ("place", "left"): ("on the", ""),
+    ("place", "right"): ("on the", ""),
+    ("place", "top"): ("at the", ""),
+    ("place", "bottom"): ("at the", ""),
+    ("place", "middle"): ("in the", ""),
+}
 
 Holds = Callable[[Thing, str, Thing], bool]
 
@@ -108,12 +115,10 @@ def _expand(random: Random, scene: Scene, template: str, order: list[int], relat
     every = " and ".join(f"a{mention}" for mention in range(len(order)))
     words: list[Word] = []
     for slot in template.replace("{list}", every).split():
-        if slot == "relation":
-            before, after = RELATION_PHRASE[relation]
-            words += [*_plain(before), _say(random, "relation", relation), *_plain(after)]
-        elif slot == "place":
-            where = place(scene.things[0]) or "middle"
-            words += [*_plain(PLACE_PHRASE[where]), _say(random, "place", where)]
+        if slot in ("relation", "place"):
+            value = relation or place(scene.things[0]) or "middle"
+            before, after = PHRASE.get((slot, value), ("", ""))
+            words += [*_plain(before), _say(random, slot, value), *_plain(after)]
         elif slot == "{count}":
             words.append(_say(random, "count", str(len(scene.things))))
         elif slot[-1].isdigit():
@@ -158,9 +163,12 @@ def _claim_holds(kind: str, value: str, thing: Thing, things: tuple[Thing, ...],
     return thing.kind[ATTRIBUTES.index(kind)] == value
 
 
+def same_grammar(word: Word) -> list[str]:
+    """Words of its kind that could stand in its place: "to the left of", "to the right of", but "above"."""
+    kind, phrase = word.kind, PHRASE.get((word.kind, VALUE[word.kind, word.text]))
+    return [text for value, texts in WORDS[kind].items() if PHRASE.get((kind, value)) == phrase for text in texts]
+
+
 def alternatives(word: Word) -> list[str]:
-    """Words that could stand in its place and say something else; of a relation the opposite alone fits the grammar."""
-    value = VALUE[word.kind, word.text]
-    if word.kind == "relation":
-        return list(WORDS["relation"][OPPOSITE[value]])
-    return [text for other, texts in WORDS[word.kind].items() if other != value for text in texts]
+    """Words that could stand in its place and say something else."""
+    return [text for text in same_grammar(word) if VALUE[word.kind, text] != VALUE[word.kind, word.text]]

@@ -1,0 +1,96 @@
+"""Two tests of understanding: masked words that only the picture decides, and captions with one word wrong."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from alignfuse.errors import UserError
+from alignfuse.world.captions import Caption, alternatives, captions, same_grammar, true_of
+from alignfuse.world.scenes import Scene, leans
+
+MASKED_KINDS = ("size", "colour", "texture", "shape", "relation")
+FOIL_KINDS = ("size", "colour", "shape", "relation")
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedWord:
+    """A word to guess: `text.split()[position]` of the caption of scene number `scene`."""
+
+    scene: int
+    text: str
+    position: int
+    kind: str
+    answers: frozenset[str]  # every word that fits there and makes the caption true: synonyms too
+
+
+@dataclass(frozen=True, slots=True)
+class FoilPair:
+    """A true caption of scene number `scene` and the same with one word changed, false of all things in the scene."""
+
+    scene: int
+    kind: str
+    caption: str
+    foil: str
+
+
+def masked_words(scenes: Sequence[Scene], *, per_scene: int = 1, seed: int = 0) -> list[MaskedWord]:
+    """Of each scene `per_scene` different places of its five captions, drawn evenly over the kinds that they hold."""
+    probes = []
+    for number, scene in enumerate(scenes):
+        random = Random(f"masked {seed} {number}")
+        places = _places(scene)
+        for _ in range(min(per_scene, sum(map(len, places.values())))):
+            kind = random.choice([kind for kind, members in places.items() if members])
+            caption, position = places[kind].pop(random.randrange(len(places[kind])))
+            fitting = same_grammar(caption.words[position])
+            answers = {text for text in fitting if true_of(caption.with_word(position, text), scene)}
+            probes.append(MaskedWord(number, caption.text, position, kind, frozenset(answers)))
+    return probes
+
+
+def one_word_pairs(scenes: Sequence[Scene], count: int = 2000, *, seed: int = 0) -> list[FoilPair]:
+    """`count` pairs, equally many of each kind of `FOIL_KINDS`, scenes in turn. Raises UserError for too few scenes.
+
+    A foil is kept only if no choice of things in the scene makes it true, a relation judged leniently.
+    """
+    pairs: list[FoilPair] = []
+    for kind_number, kind in enumerate(FOIL_KINDS):
+        share = count // len(FOIL_KINDS) + (kind_number < count % len(FOIL_KINDS))
+        random = Random(f"foils {seed} {kind}")
+        candidates = [_foils(scene, number, kind, random) for number, scene in enumerate(scenes)]
+        turns = [
+            foils[turn]
+            for turn in range(max(map(len, candidates), default=0))
+            for foils in candidates
+            if turn < len(foils)
+        ]
+        if len(turns) < share:
+            raise UserError(
+                f"{len(scenes)} scenes give {len(turns)} {kind} pairs, {share} are asked for: take more scenes"
+            )
+        pairs += turns[:share]
+    return pairs
+
+
+def _places(scene: Scene) -> dict[str, list[tuple[Caption, int]]]:
+    """Captions and places of the words that only the picture decides, by kind."""
+    found: dict[str, list[tuple[Caption, int]]] = {kind: [] for kind in MASKED_KINDS}
+    for caption in captions(scene):
+        for position, word in enumerate(caption.words):
+            if word.kind in found:
+                found[word.kind].append((caption, position))
+    return found
+
+
+def _foils(scene: Scene, number: int, kind: str, random: Random) -> list[FoilPair]:
+    """At most one foil of each caption, in random order."""
+    pairs = []
+    for caption in captions(scene):
+        positions = [position for position, word in enumerate(caption.words) if word.kind == kind]
+        if not positions:
+            continue
+        position = random.choice(positions)
+        foil = caption.with_word(position, random.choice(alternatives(caption.words[position])))
+        if not true_of(foil, scene, leans):
+            pairs.append(FoilPair(number, kind, caption.text, foil.text))
+    return random.sample(pairs, len(pairs))

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .case import Case
+from tests.parity.case import Case
 
 
 def test_small_variance(shared: Path) -> None:
@@ -41,4 +41,7 @@ def test_padded_places_inside_the_blocks(shared: Path) -> None:
         memory = model.remember(model.encode_image(case["in.image_u8"]))
         for block, layer in zip(model.fusion_encoder.layers(), memory.layers, strict=True):
             x = block(x, text.mask[:, None], layer)
-        case.agree("out.mlm_logits", model.mask_head(x.flatten(0, 1), model.text_encoder.embeddings.word.weight).view_as(case["out.mlm_logits"]))
+        case.agree(
+            "out.mlm_logits",
+            model.mask_head(x.flatten(0, 1), model.text_encoder.embeddings.word.weight).view_as(case["out.mlm_logits"]),
+        )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from .case import Case
+from tests.parity.case import Case
 
 
 @pytest.mark.parametrize("size", [96, 48, 80])

@@ -14,8 +14,8 @@ FIVE_EACH = torch.arange(2).repeat_interleave(5)
 
 
 def test_any_own_caption_counts() -> None:
-    """Two images, five captions each. Image 0: its third caption is best (hit at 1). Image 1: three foreign captions are
-    ahead of its best (rank 3). Texts: four of ten have their image first."""
+    """Two images, five captions each. Image 0: its third caption is best (hit at 1). Image 1: three foreign captions
+    are ahead of its best (rank 3). Texts: four of ten have their image first."""
     scores = torch.tensor(
         [
             [0.1, 0.2, 0.9, 0.3, 0.4, 0.8, 0.0, 0.5, 0.6, 0.7],
@@ -24,7 +24,7 @@ def test_any_own_caption_counts() -> None:
     )
     assert image_to_text_ranks(scores, FIVE_EACH).tolist() == [0, 3]
     result = recall_both_ways(scores, scores.T, FIVE_EACH)
-    # texts 0, 2, 4 prefer image 0 (right), 1 and 3 image 1 (wrong); 5, 7, 8, 9 prefer image 0 (wrong), 6 image 1 (right)
+    # right: texts 0, 2, 4 (image 0) and 6 (image 1); wrong: 1 and 3 (image 1), 5, 7, 8 and 9 (image 0)
     assert result.text_to_image.at == {1: 40.0, 5: 100.0, 10: 100.0}
     assert result.image_to_text.at == {1: 50.0, 5: 100.0, 10: 100.0}
     assert result.image_to_text.median_rank == 2.5  # ranks 1 and 4
@@ -40,7 +40,7 @@ def test_equal_scores_put_the_later_index_first() -> None:
     assert image_to_text_ranks(equal, torch.tensor([0, 0, 1, 1])).tolist() == [2, 0]
     assert text_to_image_ranks(torch.tensor([[0.0, -0.0]] * 2), torch.tensor([0, 1])).tolist() == [1, 0]
     keys = best(order_keys(torch.tensor([[1.0, 2.0, 2.0, -1.5, 2.0]])), 4)
-    assert unpack(keys).index.tolist() == [[4, 2, 1, 0]]
+    assert unpack(keys).candidates.tolist() == [[4, 2, 1, 0]]
     assert unpack(keys).scores.tolist() == [[2.0, 2.0, 2.0, 1.0]]
 
 
@@ -48,7 +48,7 @@ def test_keys_sort_as_the_scores_do() -> None:
     scores = torch.cat([torch.randn(200), torch.tensor([0.0, float("inf"), -float("inf"), 1e-42, -1e-42])])[None]
     everything = unpack(best(order_keys(scores), 1000))  # more than there are
     assert torch.equal(everything.scores, scores.sort(descending=True).values)
-    assert torch.equal(scores.gather(1, everything.index), everything.scores)
+    assert torch.equal(scores.gather(1, everything.candidates), everything.scores)
 
 
 def test_images_and_texts_without_partner_are_candidates_only() -> None:

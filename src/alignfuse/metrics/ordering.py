@@ -1,7 +1,7 @@
 """One total order of candidates, from which shortlists, searches and ranks are all taken.
 
-A candidate stands ahead of another when its score is higher or, at equal scores, when its index is higher: the order of a
-stable ascending sort read backwards, which is the reproducible form of the official ALBEF evaluation. Score (as float32)
+A candidate stands ahead of another when its score is higher or, at equal scores, when its index is higher: the order of
+a stable ascending sort read backwards, which is the reproducible form of the official ALBEF evaluation. Score (float32)
 and index are packed into one integer, so that the order has no ties left, one comparison decides it, and chunks can be
 merged.
 
@@ -23,7 +23,7 @@ _MAGNITUDE = 0x7FFFFFFF
 class Best(NamedTuple):
     """The best candidates of each query, best first."""
 
-    index: Int64[Tensor, "Q K"]
+    candidates: Int64[Tensor, "Q K"]
     scores: Float32[Tensor, "Q K"]
 
 
@@ -44,7 +44,7 @@ def best(keys: Int64[Tensor, "Q C"], count: int) -> Int64[Tensor, "Q K"]:
 
 
 def unpack(keys: Int64[Tensor, "Q K"]) -> Best:
-    """Index and score that `order_keys` packed."""
+    """The candidates and their scores, which `order_keys` packed."""
     bits = _flip_negative((keys >> _INDEX_BITS).int())
     return Best(keys & ((1 << _INDEX_BITS) - 1), bits.view(torch.float32))
 

@@ -1,7 +1,7 @@
 """Retrieval recall in both directions, for any number of captions per image.
 
-Image to text is a hit at K when ANY caption of the image stands among the K best texts; text to image when the one image
-of the text stands among the K best images. Equal scores: see `metrics.ordering`. Figures are percentages.
+Image to text is a hit at K when ANY caption of the image stands among the K best texts; text to image when the one
+image of the text stands among the K best images. Equal scores: see `metrics.ordering`. Figures are percentages.
 
 Shapes: I images, T texts, Q queries.
 """
@@ -68,7 +68,7 @@ class RecallBothWays:
 
 
 def image_to_text_ranks(scores: Float[Tensor, "I T"], image_of: Int[Tensor, " T"]) -> Int64[Tensor, " I"]:
-    """Place (0 = first) of the best own caption of each image; `image_of` = the image of each text, -1 = none of them."""
+    """Place (0 = first) of the best own caption of each image; `image_of` = the image of each text, -1 = none."""
     images = torch.arange(len(scores), device=scores.device)
     return ranks(order_keys(scores), images[:, None] == image_of)
 

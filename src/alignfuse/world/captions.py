@@ -1,17 +1,16 @@
-"""Five paraphrases of a scene, and whether a caption is true of one.
+"""Five paraphrases of a scene.
 
 A caption keeps, beside its text, what each word claims: a colour, size, texture or shape of the things it mentions, the
 relation of the first thing to the second, the place of a lone thing, the number of things. Scenes with equal facts get
 equal captions, so that a caption that fits two images fully stands under both.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import permutations
 from random import Random
 from typing import NamedTuple
 
-from alignfuse.world.scenes import Scene, Thing, facts, place, relations, stands
+from alignfuse.world.scenes import Scene, Thing, facts, place, relations
 
 # kind of claim -> value -> the words for it, the commonest first
 WORDS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -63,8 +62,6 @@ PHRASE = {  # what stands before and after the word
     ("place", "bottom"): ("at the", ""),
     ("place", "middle"): ("in the", ""),
 }
-
-Holds = Callable[[Thing, str, Thing], bool]
 
 
 class Word(NamedTuple):
@@ -141,34 +138,3 @@ def _name(random: Random, thing: Thing, mention: int) -> list[Word]:
     """small red striped circle; that a thing is solid goes without saying."""
     values = zip(ATTRIBUTES, thing.kind, strict=True)
     return [_say(random, kind, value, mention) for kind, value in values if WORDS[kind][value]]
-
-
-def true_of(caption: Caption, scene: Scene, holds: Holds = stands) -> bool:
-    """Whether distinct things of the scene fit all that the caption claims; `holds` judges relations."""
-    claims = [(word.kind, VALUE[word.kind, word.text], word.mention) for word in caption.words if word.kind]
-    mentions = 1 + max(mention for _, _, mention in claims)
-    return any(
-        all(_claim_holds(kind, value, things[mention], things, scene, holds) for kind, value, mention in claims)
-        for things in permutations(scene.things, mentions)
-    )
-
-
-def _claim_holds(kind: str, value: str, thing: Thing, things: tuple[Thing, ...], scene: Scene, holds: Holds) -> bool:
-    if kind == "relation":
-        return holds(things[0], value, things[1])
-    if kind == "place":
-        return place(thing) == value
-    if kind == "count":
-        return len(scene.things) == int(value)
-    return thing.kind[ATTRIBUTES.index(kind)] == value
-
-
-def same_grammar(word: Word) -> list[str]:
-    """Words of its kind that could stand in its place: "to the left of", "to the right of", but "above"."""
-    kind, phrase = word.kind, PHRASE.get((word.kind, VALUE[word.kind, word.text]))
-    return [text for value, texts in WORDS[kind].items() if PHRASE.get((kind, value)) == phrase for text in texts]
-
-
-def alternatives(word: Word) -> list[str]:
-    """Words that could stand in its place and say something else."""
-    return [text for text in same_grammar(word) if VALUE[word.kind, text] != VALUE[word.kind, word.text]]

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from random import Random
 
 from alignfuse.errors import UserError
-from alignfuse.world.captions import Caption, alternatives, captions, same_grammar, true_of
-from alignfuse.world.scenes import Scene, leans
+from alignfuse.world.captions import Caption, captions
+from alignfuse.world.scenes import Scene
+from alignfuse.world.truth import foil, same_grammar, true_of
 
 MASKED_KINDS = ("size", "colour", "texture", "shape", "relation")
 FOIL_KINDS = ("size", "colour", "shape", "relation")
@@ -84,13 +85,6 @@ def _places(scene: Scene) -> dict[str, list[tuple[Caption, int]]]:
 
 def _foils(scene: Scene, number: int, kind: str, random: Random) -> list[FoilPair]:
     """At most one foil of each caption, in random order."""
-    pairs = []
-    for caption in captions(scene):
-        positions = [position for position, word in enumerate(caption.words) if word.kind == kind]
-        if not positions:
-            continue
-        position = random.choice(positions)
-        foil = caption.with_word(position, random.choice(alternatives(caption.words[position])))
-        if not true_of(foil, scene, leans):
-            pairs.append(FoilPair(number, kind, caption.text, foil.text))
+    made = [(caption, foil(random, caption, scene, [kind])) for caption in captions(scene)]
+    pairs = [FoilPair(number, kind, caption.text, changed.text) for caption, changed in made if changed is not None]
     return random.sample(pairs, len(pairs))

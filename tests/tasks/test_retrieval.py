@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.tasks.table_model import DualTableModel, TableModel, picture_batches, text_batches
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -18,6 +17,7 @@ from alignfuse.tasks.encoding import embed_images, embed_texts, inference
 from alignfuse.tasks.progress import Progress
 from alignfuse.tasks.ranking import Score
 from alignfuse.tasks.retrieval import RetrievalConfig, evaluate, rank
+from tests.tasks.table_model import DualTableModel, TableModel, picture_batches, text_batches
 
 IMAGES, TEXTS = 23, 61
 

@@ -137,7 +137,8 @@ def unit(vectors: Float[Tensor, "N E"], what: str) -> Float32[Tensor, "N E"]:
     bad = ~lengths.isfinite() | (lengths == 0)
     if bad.any():
         raise UserError(f"{what} {int(bad.int().argmax())} is zero or not finite: it has no direction")
-    return vectors / lengths
+    normalised: Tensor = vectors / lengths
+    return normalised
 
 
 def cosines(queries: Float32[Tensor, "Q E"], vectors: Float32[Tensor, "N E"]) -> Float32[Tensor, "Q N"]:

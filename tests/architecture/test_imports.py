@@ -11,6 +11,7 @@ INSIDE = {
     "alignfuse": set(),
     "alignfuse.errors": set(),
     "alignfuse.config": {"errors"},
+    "alignfuse.console": set(),
     "alignfuse.blocks": {"blocks"},
     "alignfuse.objectives": {"objectives", "blocks.tokens"},
     "alignfuse.state": {"state", "blocks.tokens"},

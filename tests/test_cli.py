@@ -1,0 +1,181 @@
+"""The command line as a user meets it: exit codes, which stream says what, help that works."""
+
+import json
+import logging
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from PIL import Image
+from typer.main import get_command
+
+from alignfuse import __version__
+from alignfuse.cli import app, main
+
+
+class Outcome(NamedTuple):
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process."""
+
+    def command(*arguments: str | Path) -> Outcome:
+        with pytest.raises(SystemExit) as exit_:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Outcome(int(exit_.value.code or 0), out, err)
+
+    return command
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Three images with captions; a fourth row names a file that is not there."""
+    folder = tmp_path / "my pictures"
+    folder.mkdir()
+    for name, colour in {"a": "red", "b": "green", "c": "blue"}.items():
+        Image.new("RGB", (20, 10), colour).save(folder / f"{name}.png")
+    rows = ["file;caption", "a.png;a red boat", "b.png;a green boat", "c.png;ein blaues Boot", "d.png;no boat at all"]
+    (folder / "pairs.csv").write_text("\n".join(rows), encoding="utf-8")
+    return folder / "pairs.csv"
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command with the words that call it."""
+    if not hasattr(command, "commands"):
+        yield path, command
+        return
+    for name, below in command.commands.items():
+        yield from leaves(below, (*path, name))
+
+
+COMMANDS = dict(leaves(get_command(app)))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_each_command_shows_an_example_that_parses(path: tuple[str, ...], run: Run) -> None:
+    example = COMMANDS[path].epilog.removeprefix("Example: ")
+    words = shlex.split(example)
+    assert words[0] == "alignfuse"
+    assert tuple(words[1 : len(path) + 1]) == path
+    COMMANDS[path].make_context(path[-1], words[len(path) + 1 :])  # raises for unknown or missing options
+    shown = run(*path, "--help")
+    assert shown.code == 0
+    assert words[-1] in shown.out
+    assert COMMANDS[path].help.split()[0] in shown.out
+
+
+def test_version(run: Run) -> None:
+    assert f"alignfuse {__version__}\n" in run("version").out
+    assert json.loads(run("version", "--json").out)["alignfuse"] == __version__
+
+
+def test_a_mistake_is_one_line_and_exit_code_2(run: Run, tmp_path: Path) -> None:
+    outcome = run("data", "check", tmp_path / "nothing.csv")
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: ")
+    assert "nothing.csv" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_written_is_a_mistake_too(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    outcome = run("world", "export", tmp_path / "file" / "below")
+    assert outcome.code == 2
+    assert outcome.err == f"error: {tmp_path / 'file' / 'below' / 'images' / 'train'}: Not a directory\n"
+
+
+def test_a_wrong_option_ends_with_2(run: Run) -> None:
+    outcome = run("data", "check", "pairs.csv", "--caption-feild", "x")
+    assert outcome.code == 2
+    assert "--caption-field" in outcome.err
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"nothing\.csv"):
+        main(["--debug", "data", "check", str(tmp_path / "nothing.csv")])
+
+
+def test_our_own_mistakes_are_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("alignfuse.world.export.export", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["world", "export", str(tmp_path / "out")])
+
+
+def test_warnings_of_the_library_reach_stderr(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) -> None:
+    def warns(*_: object, **__: object) -> list[Path]:
+        logging.getLogger("alignfuse.world").warning("nearly %s", "full")
+        logging.getLogger("alignfuse.world").info("told")
+        logging.getLogger("alignfuse.world").debug("not told")
+        return []
+
+    monkeypatch.setattr("alignfuse.world.export.export", warns)
+    outcome = run("world", "export", tmp_path / "out")
+    assert outcome.code == 0
+    assert outcome.err == "warning: nearly full\ntold\n"
+
+
+def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("alignfuse.world.export.export", interrupted)
+    outcome = run("world", "export", tmp_path / "out")
+    assert outcome.code == 130
+    assert "Traceback" not in outcome.err
+
+
+def test_data_check_tells_what_it_understood(run: Run, pairs: Path) -> None:
+    outcome = run("data", "check", pairs)
+    assert outcome.code == 0
+    assert "d.png" in outcome.out
+    result = json.loads(run("data", "check", pairs, "--json").out)
+    assert (result["images"], result["captions"]) == (4, 4)
+    assert [problem["kind"] for problem in result["problems"]] == ["missing file"]
+    assert "d.png" in result["problems"][0]["detail"]
+
+
+def test_data_check_names_the_columns_it_found(run: Run, pairs: Path) -> None:
+    pairs.write_text(pairs.read_text(encoding="utf-8").replace("caption", "words"), encoding="utf-8")
+    outcome = run("data", "check", pairs)
+    assert outcome.code == 2
+    assert "file, words" in outcome.err
+    assert "--caption-field" in outcome.err
+    assert run("data", "check", pairs, "--caption-field", "words").code == 0
+
+
+def test_data_check_strict_ends_with_1_while_there_are_problems(run: Run, pairs: Path) -> None:
+    assert run("data", "check", pairs, "--strict").code == 1
+    Image.new("RGB", (10, 20)).save(pairs.parent / "d.png")
+    assert run("data", "check", pairs, "--strict").code == 0
+
+
+def test_world_export_writes_pairs_that_data_check_reads(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "scenes"
+    result = json.loads(run("world", "export", out, "--count", "20", "--seed", "5", "--json").out)
+    assert result == {"files": [str(out / "pairs.jsonl")], "images": {"train": 20, "val": 2, "test": 2}}
+    report = json.loads(run("data", "check", out / "pairs.jsonl", "--json").out)
+    assert report["images"] == 24
+    assert report["problems"] == []
+    assert run("world", "export", out).code == 2  # never over something that is there
+
+
+def test_world_export_names_the_formats(run: Run, tmp_path: Path) -> None:
+    outcome = run("world", "export", tmp_path / "out", "--format", "yaml")
+    assert outcome.code == 2
+    assert "karpathy" in outcome.err

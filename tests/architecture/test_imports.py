@@ -17,16 +17,19 @@ INSIDE = {
     "alignfuse.state": {"state", "blocks.tokens"},
     "alignfuse.metrics": {"metrics", "errors"},
     "alignfuse.systems": {
-        "systems", "blocks", "objectives", "state", "data.batch", "training.distributed.gather", "errors",
+        "systems", "blocks", "objectives", "state", "data.batch", "errors",
+        "training.distributed.gather", "training.distributed.first_row",
     },
-    "alignfuse.systems.protocols": {"blocks.tokens", "data.batch"},
+    "alignfuse.systems.protocols": {"blocks.tokens", "objectives", "data.batch"},
     "alignfuse.data": {"data", "blocks.tokens", "config", "errors"},
     "alignfuse.data.batch": {"blocks.tokens"},
     "alignfuse.tasks": {
         "tasks", "blocks", "state", "systems.protocols", "data.batch", "objectives", "metrics", "errors",
     },
-    "alignfuse.training": {"training", "systems.protocols", "data", "blocks.tokens", "config", "errors"},
-    "alignfuse.search": {"search", "tasks", "systems.protocols", "blocks.tokens", "data", "config", "errors"},
+    "alignfuse.training": {
+        "training", "systems.protocols", "systems.draws", "data", "blocks.tokens", "config", "errors",
+    },
+    "alignfuse.search": {"search", "tasks", "metrics", "systems.protocols", "blocks.tokens", "data", "config", "errors"},
     "alignfuse.convert": {"convert", "systems", "blocks", "state", "data", "config", "errors"},
     "alignfuse.world": {"world", "errors"},
     "alignfuse.recipes": {""},

@@ -59,7 +59,7 @@ class TextEmbeddings(nn.Module):
         super().__init__()
         self.word = nn.Embedding(config.vocab_size, config.width)
         self.position = nn.Embedding(config.positions, config.width)
-        self.type = nn.Embedding(2, config.width)
+        self.token_type = nn.Embedding(2, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.eps)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -68,7 +68,7 @@ class TextEmbeddings(nn.Module):
         length = ids.shape[1]
         if length > self.position.num_embeddings:
             raise ValueError(f"a text of {length} tokens, but the position table has {self.position.num_embeddings}")
-        x = self.word(ids) + self.position.weight[:length] + self.type.weight[0]
+        x = self.word(ids) + self.position.weight[:length] + self.token_type.weight[0]
         out: Tensor = self.dropout(self.norm(x))
         return out
 

@@ -102,6 +102,7 @@ class Clock(NamedTuple):
     epoch: float  # epochs done, with the fraction of the running one
 
 
+@runtime_checkable
 class Draws(Protocol):
     """Every random choice of a system, by name."""
 
@@ -114,6 +115,7 @@ class Draws(Protocol):
         ...
 
 
+@runtime_checkable
 class System(Protocol):
     """The training form of a model. `forward` mutates nothing; it is the one thing that DDP, FSDP and compile wrap."""
 
@@ -142,5 +144,3 @@ class System(Protocol):
     def after_step(self, carries: Sequence[dict[str, Tensor]]) -> None:
         """Once per optimizer step, after the update: fill the queues."""
         ...
-
-

@@ -29,7 +29,9 @@ INSIDE = {
     "alignfuse.training": {
         "training", "systems.protocols", "systems.draws", "data", "blocks.tokens", "config", "errors",
     },
-    "alignfuse.search": {"search", "tasks", "metrics", "systems.protocols", "blocks.tokens", "data", "config", "errors"},
+    "alignfuse.search": {
+        "search", "tasks", "metrics", "systems.protocols", "blocks.tokens", "data", "config", "errors",
+    },
     "alignfuse.convert": {"convert", "systems", "blocks", "state", "data", "config", "errors"},
     "alignfuse.world": {"world", "errors"},
     "alignfuse.recipes": {""},

@@ -1,22 +1,21 @@
-"""Writing a world to disk: PNG files, the facts of every scene, and captions in the formats that readers know.
+"""Writing a world to disk: PNG files, the facts of every scene, and annotations in the official formats.
 
-Every format names the same images, by paths relative to the folder.
+Annotations name images by their paths relative to the folder wherever their format has room for a path.
 """
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
 
 from alignfuse.errors import UserError
-from alignfuse.world.captions import captions
+from alignfuse.world import pair_formats, task_formats
+from alignfuse.world.files import image_path, of_split, write_lines
 from alignfuse.world.render import render
-from alignfuse.world.sampling import Sample, World
+from alignfuse.world.sampling import FIRST_INDEX, Sample, World
 from alignfuse.world.scenes import relations
 
 Progress = Callable[[int, int], None]  # images written, images in all
-SPLITS = ("train", "val", "test")
 
 
 def split_sizes(count: int) -> dict[str, int]:
@@ -43,38 +42,10 @@ def export(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is not an empty folder: choose another one for the export")
     world = world or World()
-    samples = [sample for split in SPLITS for sample in world.samples(split, sizes.get(split, 0))]
+    samples = [sample for split in FIRST_INDEX for sample in world.samples(split, sizes.get(split, 0))]
     _write_images(out, samples, image_size, progress)
     write_lines(out / "scenes.jsonl", (_facts_row(sample, image_size) for sample in samples))
     return FORMATS[format](out, samples, image_size)
-
-
-def image_path(sample: Sample) -> str:
-    """Where the image of a scene lies in the exported folder."""
-    return f"images/{sample.split}/{sample.id}.png"
-
-
-def write_json(path: Path, value: object) -> Path:
-    """One JSON value."""
-    path.write_text(json.dumps(value), encoding="utf-8")
-    return path
-
-
-def write_lines(path: Path, rows: Iterable[object]) -> Path:
-    """One JSON value a line."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def texts(sample: Sample) -> list[str]:
-    """The five captions of a scene."""
-    return [caption.text for caption in captions(sample.scene)]
-
-
-def of_split(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-    """Samples of each split that has any."""
-    grouped = {split: [sample for sample in samples if sample.split == split] for split in SPLITS}
-    return {split: members for split, members in grouped.items() if members}
 
 
 def _write_images(out: Path, samples: Sequence[Sample], image_size: int, progress: Progress | None) -> None:
@@ -102,69 +73,14 @@ def _facts_row(sample: Sample, image_size: int) -> dict[str, object]:
     return {**row, "relations": relations(sample.scene)}
 
 
-def _jsonl(out: Path, samples: Sequence[Sample], image_size: int) -> list[Path]:
-    """One line per image."""
-    rows = (
-        {"image": image_path(sample), "caption": texts(sample), "id": sample.id, "split": sample.split}
-        for sample in samples
-    )
-    return [write_lines(out / "pairs.jsonl", rows)]
-
-
-def _karpathy(out: Path, samples: Sequence[Sample], image_size: int) -> list[Path]:
-    images, sentence_id = [], 0
-    for number, sample in enumerate(samples):
-        folder, _, name = image_path(sample).rpartition("/")
-        sentences = [
-            {"tokens": text.split(), "raw": text, "imgid": number, "sentid": sentence_id + position}
-            for position, text in enumerate(texts(sample))
-        ]
-        sentence_id += len(sentences)
-        images.append(
-            {
-                "filepath": folder,
-                "filename": name,
-                "imgid": number,
-                "split": sample.split,
-                "sentids": [sentence["sentid"] for sentence in sentences],
-                "sentences": sentences,
-            }
-        )
-    return [write_json(out / "dataset_world.json", {"images": images, "dataset": "world"})]
-
-
-def _coco(out: Path, samples: Sequence[Sample], image_size: int) -> list[Path]:
-    """One file of captions per split, as COCO has them."""
-    written = []
-    for split, members in of_split(samples).items():
-        images = [
-            {"id": sample.index, "file_name": image_path(sample), "height": image_size, "width": image_size}
-            for sample in members
-        ]
-        pairs = [(sample.index, text) for sample in members for text in texts(sample)]
-        annotations = [{"image_id": image, "id": number, "caption": text} for number, (image, text) in enumerate(pairs)]
-        content = {"info": {}, "licenses": [], "images": images, "annotations": annotations}
-        written.append(write_json(out / f"captions_{split}.json", content))
-    return written
-
-
-def _albef(out: Path, samples: Sequence[Sample], image_size: int) -> list[Path]:
-    """Pretraining and retrieval lists: in retrieval_train one row per caption, in val and test one per image."""
-    written = []
-    for split, members in of_split(samples).items():
-        per_image = [{"image": image_path(sample), "caption": texts(sample)} for sample in members]
-        if split == "train":
-            written.append(write_json(out / "pretrain.json", per_image))
-            per_caption = [
-                {"image": image_path(sample), "caption": text, "image_id": sample.id}
-                for sample in members
-                for text in texts(sample)
-            ]
-            written.append(write_json(out / "retrieval_train.json", per_caption))
-        else:
-            written.append(write_json(out / f"retrieval_{split}.json", per_image))
-    return written
-
-
 Writer = Callable[[Path, Sequence[Sample], int], list[Path]]
-FORMATS: dict[str, Writer] = {"jsonl": _jsonl, "karpathy": _karpathy, "coco": _coco, "albef": _albef}
+FORMATS: dict[str, Writer] = {
+    "jsonl": pair_formats.jsonl,
+    "karpathy": pair_formats.karpathy,
+    "coco": pair_formats.coco,
+    "albef": pair_formats.albef,
+    "vqa": task_formats.vqa,
+    "nlvr2": task_formats.nlvr2,
+    "snli-ve": task_formats.snli_ve,
+    "refcoco": task_formats.refcoco,
+}

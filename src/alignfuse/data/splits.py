@@ -1,0 +1,54 @@
+"""Which records train, and which are held out."""
+
+import hashlib
+from collections.abc import Iterable
+
+from alignfuse.data.records import Record
+
+# Spellings of the usual splits. `restval` is the part of COCO's validation images that Karpathy's split trains on.
+SPELLINGS = {
+    "train": "train",
+    "training": "train",
+    "restval": "train",
+    "val": "val",
+    "validation": "val",
+    "valid": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+}
+
+
+def split_records(records: Iterable[Record], *, held_out: float = 0.05) -> dict[str, list[Record]]:
+    """Records by split, in data order: "train", "val", "test" and whatever else the data names.
+
+    A split column is honoured as it stands; a record without a value then belongs to "train". Where no record has a
+    split, the share `held_out` (0 to 1) becomes "val" by a hash of the id: the same images whatever else the data
+    holds, at least one of several, and files of one id always together.
+    """
+    records = list(records)
+    if any(record.split is not None for record in records):
+        names = [_canonical(record.split) for record in records]
+    else:
+        held = _held_out({record.id for record in records}, held_out)
+        names = ["val" if record.id in held else "train" for record in records]
+    splits: dict[str, list[Record]] = {}
+    for name, record in zip(names, records, strict=True):
+        splits.setdefault(name, []).append(record)
+    return splits
+
+
+def _canonical(split: str | None) -> str:
+    return "train" if split is None else SPELLINGS.get(split.lower(), split)
+
+
+def _held_out(ids: set[str], share: float) -> set[str]:
+    if share == 0 or len(ids) < 2:
+        return set()
+    places = {identity: _place(identity) for identity in ids}
+    return {identity for identity, place in places.items() if place < share} or {min(ids, key=places.__getitem__)}
+
+
+def _place(identity: str) -> float:
+    """A number in [0, 1) that depends on the id alone."""
+    return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:6]) / 2**48

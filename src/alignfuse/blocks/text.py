@@ -6,10 +6,10 @@ Shapes: B texts, L tokens, D width, N images, S image tokens, M image width.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from alignfuse.blocks.attention import KeyValue
+from alignfuse.blocks.attention import KeyValue, Packing
 from alignfuse.blocks.tokens import Text, Tokens
 from alignfuse.blocks.transformer import Block, initialise
 
@@ -73,11 +73,6 @@ class TextEmbeddings(nn.Module):
         return out
 
 
-def clear(states: Float[Tensor, "B L D"], mask: Bool[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
-    """States with zeros at padded places."""
-    return states.masked_fill(~mask[..., None], 0.0)
-
-
 class TextEncoder(nn.Module):
     """Embeddings and the text-only layers."""
 
@@ -90,9 +85,11 @@ class TextEncoder(nn.Module):
     def forward(self, text: Text) -> Text:
         """The text with its states filled in."""
         x = self.embeddings(text.ids)
+        packing = Packing.of(text.mask)
+        x = x if packing is None else packing.pack(x)
         for block in self.blocks:
-            x = block(x, text.mask[:, None])
-        return Text(text.ids, text.mask, clear(x, text.mask))
+            x = block(x, text.mask[:, None], packing=packing)
+        return Text(text.ids, text.mask, x if packing is None else packing.unpack(x))
 
 
 class FusionEncoder(nn.Module):
@@ -111,13 +108,23 @@ class FusionEncoder(nn.Module):
         """The blocks in their order."""
         return [block for block in self.blocks if isinstance(block, Block)]
 
-    def forward(self, text: Text, memory: Memory, image_of: Int[Tensor, " B"] | None = None) -> Tokens:
-        """Text states after reading the images; row i reads image `image_of[i]` (without it, image i)."""
+    def forward(
+        self, text: Text, memory: Memory, image_of: Int[Tensor, " B"] | None = None, *, first_only: bool = False
+    ) -> Tokens:
+        """Text states after reading the images; row i reads image `image_of[i]` (without it, image i).
+
+        `first_only`: the last layer computes the first token alone, and the result holds no other.
+        """
         if text.states is None:
             raise ValueError("the text has no states yet: call encode_text first")
         if image_of is not None and len(image_of) != len(text.ids):
             raise ValueError(f"{len(text.ids)} texts but image_of names {len(image_of)} images")
-        x = text.states
-        for block, layer in zip(self.layers(), memory.layers, strict=True):
-            x = block(x, text.mask[:, None], layer, image_of)
-        return Tokens(clear(x, text.mask), text.mask)
+        packing = Packing.of(text.mask)
+        x = text.states if packing is None else packing.pack(text.states)
+        blocks = self.layers()
+        for block, layer in zip(blocks, memory.layers, strict=True):
+            first = first_only and block is blocks[-1]
+            x = block(x, text.mask[:, None], layer, image_of, packing, first_only=first)
+        if first_only:
+            return Tokens(x, text.mask[:, :1])
+        return Tokens(x if packing is None else packing.unpack(x), text.mask)

@@ -1,6 +1,6 @@
 """The one transformer block: pre- or post-norm, with or without cross-attention to a memory.
 
-Shapes: B batch, L tokens, D width, N remembered sequences.
+Shapes: B batch, L tokens, P real tokens of a packed batch, D width, N remembered sequences.
 """
 
 from typing import Literal
@@ -8,7 +8,7 @@ from typing import Literal
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from alignfuse.blocks.attention import Attention, KeyValue
+from alignfuse.blocks.attention import Attention, KeyValue, Packing
 
 Norm = Literal["pre", "post"]
 
@@ -56,41 +56,62 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(width, eps=eps)
         self.dropout = nn.Dropout(dropout)
 
-    def self_attend(self, x: Float[Tensor, "B L D"], mask: Bool[Tensor, "B #L L"]) -> Float[Tensor, "B L D"]:
-        """Tokens read each other where the mask allows it."""
-        if self.pre:
-            return x + self.dropout(self.attention(self.attention_norm(x), mask))
-        out: Tensor = self.attention_norm(x + self.dropout(self.attention(x, mask)))
-        return out
+    def self_attend(
+        self,
+        x: Float[Tensor, "*tokens D"],
+        mask: Bool[Tensor, "B #L L"],
+        packing: Packing | None = None,
+        *,
+        first_only: bool = False,
+    ) -> Float[Tensor, "*asking D"]:
+        """Tokens read each other where the mask allows it; with `first_only`, the first of each row alone: [B, 1, D]."""
+        read = self.attention(self.attention_norm(x) if self.pre else x, mask, packing, first_only=first_only)
+        if first_only:
+            x = (x if packing is None else packing.unpack(x))[:, :1]
+        return self._add(x, read, self.attention_norm)
 
     def cross_attend(
-        self, x: Float[Tensor, "B L D"], memory: KeyValue, index: Int[Tensor, " B"] | None = None
-    ) -> Float[Tensor, "B L D"]:
+        self,
+        x: Float[Tensor, "*tokens D"],
+        memory: KeyValue,
+        index: Int[Tensor, " B"] | None = None,
+        packing: Packing | None = None,
+    ) -> Float[Tensor, "*tokens D"]:
         """Tokens of row i read sequence `index[i]` of the memory."""
-        if self.pre:
-            return x + self.dropout(self.cross.read(self.cross_norm(x), memory, index))
-        out: Tensor = self.cross_norm(x + self.dropout(self.cross.read(x, memory, index)))
-        return out
+        read = self.cross.read(self.cross_norm(x) if self.pre else x, memory, index, packing)
+        return self._add(x, read, self.cross_norm)
 
-    def feed_forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+    def feed_forward(self, x: Float[Tensor, "*tokens D"]) -> Float[Tensor, "*tokens D"]:
         """The two-layer perceptron on each token alone."""
-        if self.pre:
-            return x + self.dropout(self.down(self.activation(self.up(self.feed_forward_norm(x)))))
-        out: Tensor = self.feed_forward_norm(x + self.dropout(self.down(self.activation(self.up(x)))))
-        return out
+        hidden = self.up(self.feed_forward_norm(x) if self.pre else x)
+        return self._add(x, self.down(self.activation(hidden)), self.feed_forward_norm)
 
     def forward(
         self,
-        x: Float[Tensor, "B L D"],
+        x: Float[Tensor, "*tokens D"],
         mask: Bool[Tensor, "B #L L"],
         memory: KeyValue | None = None,
         index: Int[Tensor, " B"] | None = None,
-    ) -> Float[Tensor, "B L D"]:
-        """All steps in their order; cross-attention where a memory is given."""
-        x = self.self_attend(x, mask)
+        packing: Packing | None = None,
+        *,
+        first_only: bool = False,
+    ) -> Float[Tensor, "*asking D"]:
+        """All steps in their order; cross-attention where a memory is given.
+
+        Tokens are padded [B, L, D], or packed [P, D] with their packing. `first_only` computes the first token of each
+        row alone, as a last layer may whose other tokens nobody reads: [B, 1, D].
+        """
+        x = self.self_attend(x, mask, packing, first_only=first_only)
         if memory is not None:
-            x = self.cross_attend(x, memory, index)
+            x = self.cross_attend(x, memory, index, None if first_only else packing)
         return self.feed_forward(x)
+
+    def _add(
+        self, x: Float[Tensor, "*tokens D"], change: Float[Tensor, "*tokens D"], norm: nn.LayerNorm
+    ) -> Float[Tensor, "*tokens D"]:
+        """The residual; post-norm blocks normalise the sum."""
+        x = x + self.dropout(change)
+        return x if self.pre else norm(x)
 
 
 def initialise(module: nn.Module, std: float = 0.02) -> None:

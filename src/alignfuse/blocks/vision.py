@@ -58,7 +58,7 @@ def resize_positions(
     """The position table for another grid: bicubic on the grid part, the prefix ([CLS]) kept as it is."""
     if old == new:
         return table
-    grid = table[:, prefix:].unflatten(1, old).permute(0, 3, 1, 2).float()
+    grid = table[:, prefix:].reshape(1, *old, -1).permute(0, 3, 1, 2).float()
     resized = interpolate(grid, size=new, mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
     return torch.cat([table[:, :prefix], resized.to(table.dtype)], dim=1)
 

@@ -81,9 +81,11 @@ class ALBEF(nn.Module):
         """The images ready to be fused with any number of texts."""
         return self.fusion_encoder.remember(image)
 
-    def fuse(self, text: Text, memory: Memory, image_of: Int[Tensor, " B"] | None = None) -> Tokens:
+    def fuse(
+        self, text: Text, memory: Memory, image_of: Int[Tensor, " B"] | None = None, *, first_only: bool = False
+    ) -> Tokens:
         """Encoded texts after reading the images; text i reads image `image_of[i]`, or image i."""
-        fused: Tokens = self.fusion_encoder(text, memory, image_of)
+        fused: Tokens = self.fusion_encoder(text, memory, image_of, first_only=first_only)
         return fused
 
     def match(self, fused: Tokens) -> Float[Tensor, "B 2"]:
@@ -275,7 +277,7 @@ class ALBEFSystem(nn.Module):
         own = torch.arange(len(text.ids), device=text.ids.device)
         text_of, image_of = torch.cat([own, own, texts]), torch.cat([own, images, own])
         pairs = Text(text.ids[text_of], text.mask[text_of], text.states[text_of])
-        logits = self.model.match(self.model.fuse(pairs, memory, image_of))
+        logits = self.model.match(self.model.fuse(pairs, memory, image_of, first_only=True))
         true = torch.arange(len(text_of), device=own.device) < len(own)
         valid = torch.cat([torch.ones_like(its_texts[0]), (~its_images).any(1), (~its_texts).any(1)])
 

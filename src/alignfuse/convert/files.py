@@ -30,7 +30,7 @@ def weight_file(path: Path) -> Path:
 
 
 def read_state(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
-    """All tensors of a weight file (or of a directory with one) by name, on the CPU, without the harmless buffers.
+    """All tensors of a weight file (or of a directory with one) by name, in float32, without the harmless buffers.
 
     Pickle is opened for tensors alone; a file that holds other objects is refused unless `trust`, because opening it
     can run any code that its author put in.
@@ -44,7 +44,12 @@ def read_state(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
     for name, value in tensors.items():
         if value.is_floating_point() and not value.isfinite().all():
             raise UserError(f"{file}: {name} holds NaN or infinite values")
-    return tensors
+    return {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+
+
+def tied(state: dict[str, Tensor], name: str, twin: str) -> bool:
+    """Whether `name` is only a second name of `twin`, as the output matrix is of the word table in BERT."""
+    return name in state and twin in state and torch.equal(state[name], state[twin])
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Shapes: L positions, D width.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -19,27 +19,26 @@ def fill(
     tensors: dict[str, Tensor],
     report: LoadReport,
     *,
-    parts: Collection[str] = ("",),
-    new: Collection[str] = (),
+    parts: tuple[str, ...] = ("",),
+    lacks: Callable[[str], bool] = lambda name: False,
 ) -> None:
     """Copy tensors (under our names) into the parameters and buffers of `model`, whose dtypes stay.
 
-    `parts`: beginnings of the names that the source is responsible for (default: all); `new`: beginnings of those among
-    them that such a source cannot hold. Nothing is raised here for what does not fit: call `check` on the report.
+    `parts`: beginnings of the names that the source answers for (default: all); `lacks`: those among them that such a
+    source cannot hold. Nothing is raised here for what does not fit: call `check` on the report.
     """
     state = model.state_dict(keep_vars=True)
     for name, target in state.items():
-        if name in tensors:
-            if tensors[name].shape != target.shape:
-                report.mismatched[name] = (tuple(tensors[name].shape), tuple(target.shape))
-                continue
+        if name in tensors and tensors[name].shape != target.shape:
+            report.mismatched[name] = (tuple(tensors[name].shape), tuple(target.shape))
+        elif name in tensors:
             with torch.no_grad():
                 target.copy_(tensors[name])
             report.loaded.append(name)
-        elif name.startswith(tuple(new)):
-            report.new.append(name)
-        elif name.startswith(tuple(parts)):
+        elif name.startswith(parts) and not lacks(name):
             report.missing.append(name)
+        else:
+            report.new.append(name)
     report.unexpected += [name for name in tensors if name not in state]
 
 

@@ -14,9 +14,11 @@ from alignfuse.blocks.tokens import Text
 from alignfuse.errors import UserError
 from alignfuse.metrics.recall import image_to_text_ranks, text_to_image_ranks
 from alignfuse.tasks.encoding import embed_images, embed_texts, inference
-from alignfuse.tasks.progress import Progress
+from alignfuse.tasks.progress import Progress, Stages
 from alignfuse.tasks.ranking import Score
+from alignfuse.tasks.reranking import match_pairs
 from alignfuse.tasks.retrieval import RetrievalConfig, evaluate, rank
+from alignfuse.tasks.token_store import ImageTokens, TextStoreWriter
 from tests.tasks.table_model import DualTableModel, TableModel, picture_batches, text_batches
 
 IMAGES, TEXTS = 23, 61
@@ -102,6 +104,14 @@ def test_chunks_change_nothing(model: TableModel, image_of: Tensor, tmp_path: Pa
         assert torch.equal(one.ranks("itc"), other.ranks("itc"))
 
 
+def test_itc_keeps_its_precision_under_autocast(model: TableModel, image_of: Tensor) -> None:
+    plain = rank(model, picture_batches(IMAGES), text_batches(TEXTS), image_of)
+    with torch.autocast("cpu", torch.bfloat16):
+        low = rank(model, picture_batches(IMAGES), text_batches(TEXTS), image_of)
+    assert torch.equal(plain.image_to_text.itc, low.image_to_text.itc)
+    assert torch.equal(plain.text_to_image.itc, low.text_to_image.itc)
+
+
 def test_each_pair_is_scored_once_and_each_text_encoded_once(model: TableModel, image_of: Tensor) -> None:
     result = rank(model, picture_batches(IMAGES), text_batches(TEXTS), image_of, config=RetrievalConfig(k=4))
     itc = similarity(model)
@@ -162,8 +172,8 @@ class LargestTensor(TorchDispatchMode):
 
 
 def test_memory_does_not_grow_with_images_times_texts() -> None:
-    """400 images x 2,000 texts, k = 3: no result holds more than the larger of a chunk of scores and the shortlists."""
-    images, texts, k, chunk = 400, 2000, 3, 10_000
+    """120 images x 600 texts, k = 3: no result holds more than the larger of a chunk of scores and the shortlists."""
+    images, texts, k, chunk = 120, 600, 3, 2_000
     generator = torch.Generator().manual_seed(8)
     image_of = torch.arange(texts) // 5
     table = torch.randn(images, 4, generator=generator)
@@ -241,6 +251,15 @@ def test_bad_input_is_named(model: TableModel, image_of: Tensor) -> None:
     model.text_table[4] = float("nan")
     with pytest.raises(UserError, match="text 4 an embedding"):
         rank(model, pictures, sentences, image_of)
+
+
+def test_images_that_went_missing_are_noticed(model: TableModel) -> None:
+    """The second reading of the images must give as many as the first."""
+    writer = TextStoreWriter(scratch=None)
+    writer.add(model.encode_text(text_batches(9)[0]))
+    tokens = ImageTokens(model, picture_batches(7), budget=0)
+    with pytest.raises(ValueError, match="7 images were given, but a pair asks for image 7"):
+        match_pairs(model, tokens, writer.finish(), torch.tensor([0, 7]), torch.tensor([1, 2]), Stages(None))
 
 
 def test_inference_switches_dropout_off_and_back() -> None:

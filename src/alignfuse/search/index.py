@@ -142,8 +142,9 @@ def unit(vectors: Float[Tensor, "N E"], what: str) -> Float32[Tensor, "N E"]:
 
 
 def cosines(queries: Float32[Tensor, "Q E"], vectors: Float32[Tensor, "N E"]) -> Float32[Tensor, "Q N"]:
-    """Cosines of unit vectors; rounding cannot take them out of [-1, 1]."""
-    return (queries @ vectors.T).clamp(-1.0, 1.0)
+    """Cosines of unit vectors, in full precision; rounding cannot take them out of [-1, 1]."""
+    with torch.autocast(queries.device.type, enabled=False):
+        return (queries @ vectors.T).clamp(-1.0, 1.0)
 
 
 def _read_vectors(path: Path) -> tuple[dict[str, str], Float32[Tensor, "N E"]]:

@@ -73,7 +73,8 @@ def rank(
 
     `images` and `texts` are batches of any sizes; `image_of` holds the image of each text, -1 = none. Images are read
     twice where their tokens do not fit `config.keep_bytes`: give a list or a data loader, no generator. The model must
-    be on the device; it is in evaluation mode meanwhile. Run this under `torch.autocast` for lower precision.
+    be on the device; it is in evaluation mode meanwhile. Under `torch.autocast` the model runs in lower precision, the
+    cosines do not.
     """
     config, stages = config or RetrievalConfig(), Stages(progress)
     rerank = config.score != "itc"
@@ -143,20 +144,23 @@ def _rank_queries(
     """One direction by ITC, a chunk of queries at a time."""
     candidates = owner_of_candidate.to(queries.device)
     rows = max(1, scores_at_once // len(candidates))
-    shortlists, places = [], []
-    for some, owners in zip(torch.split(queries, rows), torch.split(owner.to(queries.device), rows), strict=True):
-        keys = order_keys(similarity(some))
-        shortlists.append(best(keys, k).cpu())
-        places.append(ranks(keys, owners[:, None] == candidates).cpu())
-        stages.add(len(some))
-    shortlist = unpack(torch.cat(shortlists))
+    kept = torch.empty(len(queries), min(k, len(candidates)), dtype=torch.int64)  # one block: no holes in the heap
+    places = torch.empty(len(queries), dtype=torch.int64)
+    for start in range(0, len(queries), rows):
+        chunk = slice(start, min(start + rows, len(queries)))
+        with torch.autocast(queries.device.type, enabled=False):  # in bf16 most neighbours would be equal
+            keys = order_keys(similarity(queries[chunk]))
+        kept[chunk] = best(keys, k).cpu()
+        places[chunk] = ranks(keys, owner[chunk].to(keys.device)[:, None] == candidates).cpu()
+        stages.add(chunk.stop - start)
+    shortlist = unpack(kept)
     return Direction(
         shortlist=shortlist.candidates,
         itc=shortlist.scores,
         itm=None,
         owner=owner,
         owner_of_candidate=owner_of_candidate,
-        itc_ranks=torch.cat(places),
+        itc_ranks=places,
     )
 
 

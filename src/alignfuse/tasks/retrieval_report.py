@@ -71,12 +71,14 @@ class RetrievalReport:
         counts = list(self.final.image_to_text.at)
         heads = [*(f"R@{count}" for count in counts), "mean", "median rank"]
         yield f"{'':15}{'order':10}{'k':>6}" + "".join(f"{head:>{_width(head)}}" for head in heads)
-        for name, k in (("image_to_text", self.k_image_to_text), ("text_to_image", self.k_text_to_image)):
-            for score, both in self.recalls.items():
-                way: Recall = getattr(both, name)
+        for name, k, ways in (
+            ("image to text", self.k_image_to_text, {by: both.image_to_text for by, both in self.recalls.items()}),
+            ("text to image", self.k_text_to_image, {by: both.text_to_image for by, both in self.recalls.items()}),
+        ):
+            for score, way in ways.items():
                 cells = [f"{value:.1f} %" for value in (*way.at.values(), way.mean)] + [f"{way.median_rank:g}"]
                 shortlist = "-" if score == "itc" else str(k)
-                yield f"{name.replace('_', ' '):15}{score:10}{shortlist:>6}" + "".join(
+                yield f"{name:15}{score:10}{shortlist:>6}" + "".join(
                     f"{cell:>{_width(head)}}" for cell, head in zip(cells, heads, strict=True)
                 )
 

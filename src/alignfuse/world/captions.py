@@ -90,7 +90,7 @@ class Caption:
 
 
 def captions(scene: Scene) -> tuple[Caption, ...]:
-    """Five different true captions, a function of the facts alone; of 1 or 2 things each names every fact."""
+    """Five different true captions, a function of the facts alone; of 1 or 2 things each names all but solid."""
     random = Random(f"captions {facts(scene)}")
     templates = {1: ALONE, 2: PAIR}.get(len(scene.things), MANY)
     return tuple(_write(random, scene, template) for template in random.sample(templates, len(templates)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from random import Random
 
 from alignfuse.errors import UserError
@@ -54,22 +55,17 @@ def one_word_pairs(scenes: Sequence[Scene], count: int = 2000, *, seed: int = 0)
 
     A foil is kept only if no choice of things in the scene makes it true, a relation judged leniently.
     """
+    written = [captions(scene) for scene in scenes]
     pairs: list[FoilPair] = []
-    for kind_number, kind in enumerate(FOIL_KINDS):
-        share = count // len(FOIL_KINDS) + (kind_number < count % len(FOIL_KINDS))
+    for place, kind in enumerate(FOIL_KINDS):
+        share = count // len(FOIL_KINDS) + (place < count % len(FOIL_KINDS))
         random = Random(f"foils {seed} {kind}")
-        candidates = [_foils(scene, number, kind, random) for number, scene in enumerate(scenes)]
-        turns = [
-            foils[turn]
-            for turn in range(max(map(len, candidates), default=0))
-            for foils in candidates
-            if turn < len(foils)
-        ]
-        if len(turns) < share:
-            raise UserError(
-                f"{len(scenes)} scenes give {len(turns)} {kind} pairs, {share} are asked for: take more scenes"
-            )
-        pairs += turns[:share]
+        made = [_foils(random, number, scene, written[number], kind) for number, scene in enumerate(scenes)]
+        in_turn = [pair for turn in zip_longest(*made) for pair in turn if pair is not None]
+        if len(in_turn) < share:
+            missing = f"{len(scenes)} scenes give {len(in_turn)} {kind} pairs, {share} are asked for"
+            raise UserError(f"{missing}: take more scenes")
+        pairs += in_turn[:share]
     return pairs
 
 
@@ -83,8 +79,8 @@ def _places(scene: Scene) -> dict[str, list[tuple[Caption, int]]]:
     return found
 
 
-def _foils(scene: Scene, number: int, kind: str, random: Random) -> list[FoilPair]:
+def _foils(random: Random, number: int, scene: Scene, written: Sequence[Caption], kind: str) -> list[FoilPair]:
     """At most one foil of each caption, in random order."""
-    made = [(caption, foil(random, caption, scene, [kind])) for caption in captions(scene)]
+    made = [(caption, foil(random, caption, scene, [kind])) for caption in written]
     pairs = [FoilPair(number, kind, caption.text, changed.text) for caption, changed in made if changed is not None]
     return random.sample(pairs, len(pairs))

@@ -116,6 +116,7 @@ def test_all_files_missing_points_at_the_root(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("image,caption\na.png,one\nb.png,two\n")
     report = check(tmp_path)
     assert [problem.kind for problem in report.problems] == ["missing file"] * 2
+    assert report.opened == 0
     assert "name another folder with --root" in str(report)
 
 

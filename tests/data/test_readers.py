@@ -145,6 +145,18 @@ def test_images_elsewhere(tmp_path: Path) -> None:
         read_pairs(path, root=tmp_path / "nowhere")
 
 
+def test_a_path_relative_to_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/pairs.csv").write_text("image,caption\nsub/a.png,one\n")
+    monkeypatch.chdir(tmp_path)
+    for path in ("data/pairs.csv", "./data", "data/../data/pairs.csv"):
+        record = read_pairs(path).records[0]
+        assert (record.image, record.id) == (Path("data/sub/a.png"), "sub/a.png")
+    monkeypatch.chdir(tmp_path / "data")
+    record = read_pairs("pairs.csv").records[0]
+    assert (record.image, record.id) == (Path("sub/a.png"), "sub/a.png")
+
+
 def test_other_encodings_are_named(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_bytes("image,caption\na.png,fine\nb.png,Café\n".encode("latin-1"))

@@ -47,8 +47,9 @@ def check(
         *_images_in_two_splits(records),
         *_image_problems(records, opened, progress),
     ]
-    missing = sum(problem.kind == "missing file" for problem in problems)
-    return _report(pairs, problems, len(opened), _notes(pairs, missing))
+    missing = {problem.row for problem in problems if problem.kind == "missing file"}
+    found = sum(records[place].row not in missing for place in opened)
+    return _report(pairs, problems, found, _notes(pairs, all(record.row in missing for record in records)))
 
 
 def _outside(records: Sequence[Record], root: DataPath | None) -> Iterator[Problem]:
@@ -83,7 +84,7 @@ def _image_problems(records: Sequence[Record], opened: set[int], progress: Progr
         for start in range(0, len(records), CHUNK):
             places = range(start, min(start + CHUNK, len(records)))
             findings = pool.map(lambda place: _inspect(records[place], place in opened), places)
-            for record, finding in zip(records[start:], findings, strict=False):
+            for record, finding in zip(records[start : places.stop], findings, strict=True):
                 if isinstance(finding, Problem):
                     yield finding
                 elif finding is not None and (owner := owners.setdefault(finding, record)).id != record.id:
@@ -104,9 +105,9 @@ def _inspect(record: Record, opened: bool) -> Problem | bytes | None:
     return hashlib.blake2b(f"{tuple(pixels.shape)}".encode() + pixels.numpy().tobytes(), digest_size=16).digest()
 
 
-def _notes(pairs: PairSet, missing: int) -> list[str]:
+def _notes(pairs: PairSet, all_missing: bool) -> list[str]:
     notes = []
-    if missing == len(pairs.records):
+    if all_missing:
         notes.append("no image file exists: paths are relative to the data file; name another folder with --root")
     if pairs.repeated_ids:
         count, example = len(pairs.repeated_ids), pairs.repeated_ids[0]

@@ -1,0 +1,88 @@
+"""Our own run directories as starting weights.
+
+Shapes: Q queue size.
+"""
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from alignfuse.config import from_dict
+from alignfuse.convert.files import read_settings
+from alignfuse.convert.fill import fill, resize_image_positions
+from alignfuse.convert.report import LoadReport
+from alignfuse.convert.source import IMAGE_PARTS, TEXT_PARTS, Source
+from alignfuse.errors import UserError
+from alignfuse.state.queue import UNKNOWN_ID, FeatureQueue, Keys
+from alignfuse.systems.albef import ALBEFConfig, ALBEFSystem
+
+TRAINING_FILE = "training.safetensors"
+
+
+def model_config(directory: Path) -> ALBEFConfig:
+    """The sizes of the model in a run directory."""
+    settings = read_settings(directory)
+    if "model" not in settings:
+        raise UserError(f"{directory / 'config.json'}: missing or without the sizes of the model")
+    return from_dict(ALBEFConfig, settings["model"], where="model")
+
+
+def recognise(path: Path, state: dict[str, Tensor], *, parts: tuple[str, ...] = ("",)) -> Source | None:
+    """The model of one of our run directories, or those parts of it; None where it is something else."""
+    if "text_encoder.embeddings.word.weight" not in state and "image_encoder.positions" not in state:
+        return None
+    config = model_config(path if path.is_dir() else path.parent)
+    return Source(
+        path=path,
+        state=state,
+        names=lambda config: {name: (name,) for name in state if name.startswith(parts)},
+        parts=parts,
+        text=None if parts == IMAGE_PARTS else config.text,
+        image=None if parts == TEXT_PARTS else config.image,
+        left_out=() if parts == ("",) else ("",),
+    )
+
+
+def load_training(system: ALBEFSystem, directory: Path, *, keep_queue: bool = False) -> LoadReport:
+    """Teacher and, if wanted, queue of a run directory into a system of the same widths, at any image or queue size.
+
+    The ids of the queue belong to the data of that run: here they become unknown, so that its entries are negatives of
+    everything. Without `keep_queue` the queue starts empty. A directory without this file gives a teacher that starts
+    from the model.
+    """
+    path = directory / TRAINING_FILE
+    report = LoadReport(source=str(path))
+    if not path.is_file():
+        system.teacher.copy(system.model)
+        report.notices.append("not there: the teacher starts from the model, the queue empty")
+        return report
+    state = load_file(path)
+    teacher = _under("teacher.model.", state)
+    image = system.model.config.image
+    resize_image_positions(
+        teacher, "image_encoder.positions", image.grid, report, old=model_config(directory).image.grid
+    )
+    fill(system.teacher.model, teacher, report)
+    report.check()
+    if keep_queue:
+        _load_queue(system.queue, _under("queue.", state), report)
+    else:
+        report.notices.append("the queue starts empty")
+    return report
+
+
+def _load_queue(queue: FeatureQueue, state: dict[str, Tensor], report: LoadReport) -> None:
+    """Push the entries of a stored queue, oldest first, into one of any size."""
+    size = len(state["filled"])
+    order = (state["pointer"] + torch.arange(size)) % size
+    order = order[state["filled"][order]]
+    unknown = torch.full_like(order, UNKNOWN_ID)
+    queue.push(Keys(state["images"][order], state["texts"][order], unknown, unknown, torch.ones_like(order).bool()))
+    if size != queue.size:
+        report.resized["queue"] = f"from {size} to {queue.size} places, the newest {min(len(order), queue.size)} kept"
+
+
+def _under(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

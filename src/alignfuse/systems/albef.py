@@ -12,9 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
+from alignfuse.blocks.grid import ImageConfig, image_encoder
 from alignfuse.blocks.heads import MaskedLanguageHead, Projection
 from alignfuse.blocks.text import FusionEncoder, Memory, TextConfig, TextEncoder
-from alignfuse.blocks.vision import VisionConfig, VisionTransformer
+from alignfuse.blocks.vision import VisionConfig
 from alignfuse.objectives import contrastive, distillation, masked_language, matching
 from alignfuse.objectives.contrastive import positive_pairs, scaled_similarity
 from alignfuse.state.queue import UNKNOWN_ID, FeatureQueue, Keys
@@ -29,7 +30,7 @@ Objective = Literal["itc", "itm", "mlm"]
 class ALBEFConfig:
     """Sizes of the model; the defaults are the paper's."""
 
-    image: VisionConfig = field(default_factory=lambda: VisionConfig(image_size=(256, 256)))
+    image: ImageConfig = field(default_factory=lambda: VisionConfig(image_size=(256, 256)))
     text: TextConfig = field(default_factory=TextConfig)
     embed_dim: int = 256
     temperature: float = 0.07  # at the start; learned
@@ -42,7 +43,7 @@ class ALBEF(nn.Module):
         super().__init__()
         self.config = config
         width = config.text.width
-        self.image_encoder = VisionTransformer(config.image)
+        self.image_encoder = image_encoder(config.image)
         self.text_encoder = TextEncoder(config.text)
         self.fusion_encoder = FusionEncoder(config.text, self.image_encoder.width)
         self.image_projection = Projection(self.image_encoder.width, config.embed_dim)

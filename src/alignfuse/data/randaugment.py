@@ -44,10 +44,10 @@ _FUNCTIONS: dict[Operation, Callable[[Image.Image, float], Image.Image]] = {
     "Equalize": lambda image, level: ImageOps.equalize(image),
     "Brightness": lambda image, level: ImageEnhance.Brightness(image).enhance(0.1 + 1.8 * abs(level)),
     "Sharpness": lambda image, level: ImageEnhance.Sharpness(image).enhance(0.1 + 1.8 * abs(level)),
-    "ShearX": lambda image, level: _affine(image, 1, 0.3 * level, 0, 0, 1, 0),
-    "ShearY": lambda image, level: _affine(image, 1, 0, 0, 0.3 * level, 1, 0),
-    "TranslateX": lambda image, level: _affine(image, 1, 0, 10 / 256 * image.width * level, 0, 1, 0),
-    "TranslateY": lambda image, level: _affine(image, 1, 0, 0, 0, 1, 10 / 256 * image.height * level),
+    "ShearX": lambda image, level: _affine(image, 1.0, 0.3 * level, 0.0, 0.0, 1.0, 0.0),
+    "ShearY": lambda image, level: _affine(image, 1.0, 0.0, 0.0, 0.3 * level, 1.0, 0.0),
+    "TranslateX": lambda image, level: _affine(image, 1.0, 0.0, 10 / 256 * image.width * level, 0.0, 1.0, 0.0),
+    "TranslateY": lambda image, level: _affine(image, 1.0, 0.0, 0.0, 0.0, 1.0, 10 / 256 * image.height * level),
     "Rotate": lambda image, level: image.rotate(30 * level, Image.Resampling.BILINEAR, fillcolor=_GREY),
 }
 

@@ -1,4 +1,4 @@
-"""WordPiece tokenizers of the `tokenizers` library: BERT's from a vocabulary file, or trained on captions of any script."""
+"""WordPiece tokenizers of the `tokenizers` library: BERT's from a vocab.txt, or trained on captions of any script."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """A system small enough to check the loop with, and real image files for it.
 
-Two linear towers with dropout, a teacher, a queue, a contrastive loss over all keys of the step and a loss on masked words, of
-which micro-batches hold different numbers.
+Two linear towers with dropout, a teacher, a queue, a contrastive loss over all keys of the step and a loss on masked
+words, of which micro-batches hold different numbers.
 """
 
 import random
@@ -78,9 +78,7 @@ class FakeSystem(nn.Module):
     def terms(self, batch: Batch, draws: Draws) -> dict[str, int]:
         return {"align": len(batch), "word": len(draws.mask(batch, self.masking).where())}
 
-    def forward(
-        self, batch: Batch, lessons: Sequence[tuple[Keys, int]], own: int, clock: Clock, draws: Draws
-    ) -> Step:
+    def forward(self, batch: Batch, lessons: Sequence[tuple[Keys, int]], own: int, clock: Clock, draws: Draws) -> Step:
         assert batch.images is not None and batch.text is not None
         images = self.model.embed_image(batch.images)
         keys, start = lessons[own]
@@ -126,7 +124,7 @@ def make_loader(records: list[Record], config: TrainingConfig, *, visits: str = 
         records,
         Identities.of(records),
         Preprocessing(image_size=(SIDE, SIDE)),
-        Augment(AugmentConfig(), (SIDE, SIDE)),
+        Augment(AugmentConfig(count=0), (SIDE, SIDE)),
         seed=config.seed,
         visits=visits,  # type: ignore[arg-type]
         on_bad=config.on_bad,

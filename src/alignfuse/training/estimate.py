@@ -41,8 +41,12 @@ def describe(system: nn.Module, out: Path, *, steps: int, updates: int, samples:
         f"parameters: {trainable(system):,} trainable, {whole:,} with the teacher",
         f"steps: {steps:,}, {updates:,} for each epoch of {samples:,} samples",
         f"time: about {duration(steps * seconds)} at {seconds:.2f} s a step, validation not counted",
-        f"disk: up to {need / 1e9:.2f} GB in {out}, {free / 1e9:.1f} GB free",
+        f"disk: up to {_size(need)} in {out}, {_size(free)} free",
     ]
     if need > free:
         lines.append("warning: the disk is too small for this run's checkpoints")
     return lines
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -22,7 +22,7 @@ class MetricsLog:
         """Bytes written, which a checkpoint remembers."""
         return self.path.stat().st_size
 
-    def write(self, line: Mapping[str, float]) -> None:
+    def write(self, line: Mapping[str, int | float]) -> None:
         """One line; its "step" places the other numbers on TensorBoard's axis."""
         self.file.write(json.dumps(line).encode() + b"\n")
         self.file.flush()

@@ -7,9 +7,9 @@ that was killed and resumed gives the losses of one that was not, bit for bit on
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from torch import nn
@@ -31,6 +31,7 @@ from alignfuse.training.step import Updater
 from alignfuse.training.stop import StopRequest, stop_requests
 
 
+@runtime_checkable
 class Data(Protocol):
     """Where micro-batches come from."""
 
@@ -53,7 +54,7 @@ class Validation(NamedTuple):
     """What a validation found. The model with the highest score is kept in best/."""
 
     score: float
-    metrics: dict[str, float]
+    metrics: Mapping[str, int | float]
 
 
 class Result(NamedTuple):

@@ -44,7 +44,7 @@ class Packing(NamedTuple):
     def unpack(self, packed: Float[Tensor, "P D"]) -> Float[Tensor, "B L D"]:
         """The padded batch, with zeros at padded places."""
         padded = packed.new_zeros(self.batch * self.length, packed.shape[-1])
-        return padded.index_copy(0, self.places, packed).unflatten(0, (self.batch, self.length))
+        return padded.index_copy(0, self.places, packed).reshape(self.batch, self.length, packed.shape[-1])
 
 
 def attention_mask(

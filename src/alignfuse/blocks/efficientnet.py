@@ -88,7 +88,7 @@ class InvertedResidual(nn.Module):
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """The block's output, before any activation."""
-        inner = x if self.expand is None else self.activation(self.expand(x))
+        inner: Tensor = x if self.expand is None else self.activation(self.expand(x))
         inner = self.project(self.activation(self.filter(inner)))
         return x + inner if self.shortcut else inner
 

@@ -1,21 +1,19 @@
 """ALBEF: align before fuse (Li et al. 2021). Equation numbers are the paper's.
 
 Shapes: B pairs, K keys (teacher features of all pairs of this step, then the queue), L tokens, E embedding width,
-I images, T texts, M masked places, V vocabulary.
+P captions that stand under several images.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Num
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from alignfuse.blocks.grid import ImageConfig, image_encoder
-from alignfuse.blocks.heads import MaskedLanguageHead, Projection
-from alignfuse.blocks.text import FusionEncoder, Memory, TextConfig, TextEncoder
-from alignfuse.blocks.vision import VisionConfig
+from alignfuse.blocks.text import Memory
+from alignfuse.models.albef import ALBEF
 from alignfuse.objectives import contrastive, distillation, masked_language, matching
 from alignfuse.objectives.contrastive import positive_pairs, scaled_similarity
 from alignfuse.state.queue import UNKNOWN_ID, FeatureQueue, Keys
@@ -24,80 +22,6 @@ from alignfuse.systems.protocols import Batch, Clock, Draws, Loss, Masked, Maski
 from alignfuse.training.distributed import first_row, gather
 
 Objective = Literal["itc", "itm", "mlm"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ALBEFConfig:
-    """Sizes of the model; the defaults are the paper's."""
-
-    image: ImageConfig = field(default_factory=lambda: VisionConfig(image_size=(256, 256)))
-    text: TextConfig = field(default_factory=TextConfig)
-    embed_dim: int = 256
-    temperature: float = 0.07  # at the start; learned
-
-
-class ALBEF(nn.Module):
-    """Image encoder, text encoder, and a fusion encoder that reads the image by cross-attention."""
-
-    def __init__(self, config: ALBEFConfig) -> None:
-        super().__init__()
-        self.config = config
-        width = config.text.width
-        self.image_encoder = image_encoder(config.image)
-        self.text_encoder = TextEncoder(config.text)
-        self.fusion_encoder = FusionEncoder(config.text, self.image_encoder.width)
-        self.image_projection = Projection(self.image_encoder.width, config.embed_dim)
-        self.text_projection = Projection(width, config.embed_dim)
-        self.match_head = nn.Linear(width, 2)
-        self.mask_head = MaskedLanguageHead(width, config.text.vocab_size, eps=config.text.eps)
-        self.temperature = nn.Parameter(torch.tensor(config.temperature))
-
-    def encode_image(self, images: Num[Tensor, "B 3 H W"]) -> Tokens:
-        """Image tokens, [CLS] first."""
-        tokens: Tokens = self.image_encoder(images)
-        return tokens
-
-    def encode_text(self, text: Text) -> Text:
-        """The text with its states."""
-        encoded: Text = self.text_encoder(text)
-        return encoded
-
-    def embed_image(self, image: Tokens) -> Float[Tensor, "B E"]:
-        """g_v(v_cls): unit vectors."""
-        embedded: Tensor = self.image_projection(image.states[:, 0])
-        return embedded
-
-    def embed_text(self, text: Text) -> Float[Tensor, "B E"]:
-        """g_w(w_cls): unit vectors. The text must be encoded."""
-        if text.states is None:
-            raise ValueError("the text has no states yet: call encode_text first")
-        embedded: Tensor = self.text_projection(text.states[:, 0])
-        return embedded
-
-    def similarity(self, images: Float[Tensor, "I E"], texts: Float[Tensor, "T E"]) -> Float[Tensor, "I T"]:
-        """Cosine of each image with each text."""
-        return images @ texts.T
-
-    def remember(self, image: Tokens) -> Memory:
-        """The images ready to be fused with any number of texts."""
-        return self.fusion_encoder.remember(image)
-
-    def fuse(
-        self, text: Text, memory: Memory, image_of: Int[Tensor, " B"] | None = None, *, first_only: bool = False
-    ) -> Tokens:
-        """Encoded texts after reading the images; text i reads image `image_of[i]`, or image i."""
-        fused: Tokens = self.fusion_encoder(text, memory, image_of, first_only=first_only)
-        return fused
-
-    def match(self, fused: Tokens) -> Float[Tensor, "B 2"]:
-        """Logits: no match, match."""
-        logits: Tensor = self.match_head(fused.states[:, 0])
-        return logits
-
-    def predict(self, fused: Tokens, where: Int[Tensor, " M"]) -> Float[Tensor, "M V"]:
-        """Vocabulary logits at the flat places `where`."""
-        logits: Tensor = self.mask_head(fused.states.flatten(0, 1)[where], self.text_encoder.embeddings.word.weight)
-        return logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,9 +192,12 @@ class ALBEFSystem(nn.Module):
         self, text: Text, memory: Memory, directions: tuple[Direction, Direction], local: slice, draws: Draws
     ) -> tuple[Loss, dict[str, Loss]]:
         """ITM (eq. 4): every true pair, every text with a mined image, every image with a mined text."""
-        weigh = matching.mining_weights if self.training_config.negatives == "mined" else matching.uniform_weights
         (text_logits, its_texts), (image_logits, its_images) = (direction.local(local) for direction in directions)
-        image_weights, text_weights = weigh(image_logits, its_images), weigh(text_logits, its_texts)
+        if self.training_config.negatives == "mined":
+            image_weights = matching.mining_weights(image_logits, its_images)
+            text_weights = matching.mining_weights(text_logits, its_texts)
+        else:
+            image_weights, text_weights = matching.uniform_weights(its_images), matching.uniform_weights(its_texts)
         images = draws.mine("image_for_text", image_weights)
         texts = draws.mine("text_for_image", text_weights)
 

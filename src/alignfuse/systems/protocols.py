@@ -79,7 +79,7 @@ class Loss(NamedTuple):
     """Sum and number of terms: means are taken over micro-batches and ranks by the loop."""
 
     total: Float[Tensor, ""]
-    count: Int[Tensor, ""]
+    count: Int[Tensor, ""]  # type: ignore[assignment]  # in place of tuple.count, which nobody asks of two numbers
 
 
 class Step(NamedTuple):

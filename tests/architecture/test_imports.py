@@ -15,9 +15,10 @@ INSIDE = {
     "alignfuse.blocks": {"blocks"},
     "alignfuse.objectives": {"objectives", "blocks.tokens"},
     "alignfuse.state": {"state", "blocks.tokens"},
+    "alignfuse.models": {"models", "blocks"},
     "alignfuse.metrics": {"metrics", "errors"},
     "alignfuse.systems": {
-        "systems", "blocks", "objectives", "state", "data.batch", "errors",
+        "systems", "models", "blocks", "objectives", "state", "data.batch", "errors",
         "training.distributed.gather", "training.distributed.first_row",
     },
     "alignfuse.systems.protocols": {"blocks.tokens", "objectives", "data.batch"},
@@ -32,7 +33,7 @@ INSIDE = {
     "alignfuse.search": {
         "search", "tasks", "metrics", "systems.protocols", "blocks.tokens", "data", "config", "errors",
     },
-    "alignfuse.convert": {"convert", "systems", "blocks", "state", "data", "config", "errors"},
+    "alignfuse.convert": {"convert", "models", "training.checkpoint", "systems", "blocks", "state", "data", "config", "errors"},
     "alignfuse.world": {"world", "errors"},
     "alignfuse.recipes": {""},
     "alignfuse.api": {""},
@@ -46,6 +47,7 @@ OUTSIDE = {
     "alignfuse.blocks": {"torch", "jaxtyping"},
     "alignfuse.objectives": {"torch", "jaxtyping"},
     "alignfuse.state": {"torch", "jaxtyping"},
+    "alignfuse.models": {"torch", "jaxtyping"},
     "alignfuse.systems": {"torch", "jaxtyping"},
     "alignfuse.tasks": {"torch", "jaxtyping", "numpy"},
     "alignfuse.metrics": {"torch", "jaxtyping", "numpy"},

@@ -93,10 +93,9 @@ def check_losses(case: Case, prefix: str, step: Step) -> None:
 
 def check_mining(case: Case, prefix: str, draws: GivenDraws) -> None:
     """Weights that negatives are drawn from; the reference stores them unnormalised."""
-    for ours, theirs in (("text_for_image", "neg_weight_text_for_image"), ("image_for_text", "neg_weight_image_for_text")):
-        expected = case[f"out.{prefix}{theirs}"]
-        scale = expected.sum(1, keepdim=True)
-        case.agree(f"out.{prefix}{theirs}", draws.weights[ours] * scale)
+    for direction in ("text_for_image", "image_for_text"):
+        name = f"out.{prefix}neg_weight_{direction}"
+        case.agree(name, draws.weights[direction] * case[name].sum(1, keepdim=True))
 
 
 def check_features(case: Case, prefix: str, system: ALBEFSystem, batch: Batch, lesson: Lesson) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from alignfuse.blocks.tokens import Text
 from alignfuse.convert.albef import Converted, build, read, sources
 from alignfuse.convert.layout import to_theirs
-from alignfuse.systems.albef import ALBEF
+from alignfuse.models.albef import ALBEF
 
 MEAN, STD = (128 / 255,) * 3, (64 / 255,) * 3  # (u8 - 128) / 64
 

@@ -59,13 +59,9 @@ def check_gradients(case: Case, model, config) -> None:  # type: ignore[no-untyp
     assert all(gradient is not None for gradient in gradients.values())
     theirs = to_theirs(gradients, sources(config))
     stated = case.read("grad_norms")
-    compared = 0
     for name, norm in stated["grad_norms_step1"].items():
-        if name in stated["noise_only"]:
-            continue
-        near(theirs[name].norm(), torch.tensor(norm), noise=1e-5 * norm, magnitude=norm, name=f"gradient of {name}")
-        compared += 1
-    assert compared == len(stated["grad_norms_step1"]) - sum(n in stated["grad_norms_step1"] for n in stated["noise_only"])
+        if name not in stated["noise_only"]:
+            near(theirs[name].norm(), torch.tensor(norm), noise=1e-5 * norm, magnitude=norm, name=f"gradient of {name}")
     for name in ("temp", "text_proj.weight", "text_encoder.bert.embeddings.word_embeddings.weight"):
         case.agree(f"out.step1.grad.{name}", theirs[name])
 
@@ -80,8 +76,8 @@ def check_parameters(case: Case, system, config) -> None:  # type: ignore[no-unt
     noise_only = case.read("grad_norms")["noise_only"]
     skipped = {*noise_only, *(name.replace("text_encoder.", "text_encoder_m.") for name in noise_only)}
     for name, stated in case.read("param_norms_after").items():
-        if name in skipped or name.startswith(("text_encoder.cls.predictions.decoder", "text_encoder_m.cls.predictions.decoder")):
-            continue  # the decoder is a second name of the word table and of the bias
+        if name in skipped or ".predictions.decoder." in name:  # a second name of the word table and of the bias
+            continue
         # AdamW moves the key third of a ViT's qkv bias, whose gradient is rounding noise, by up to the rate a step
         loose = 3e-3 * len(after[name]) ** 0.5 if name.endswith("qkv.bias") else 0.0
         near(after[name].norm(), torch.tensor(stated["l2"]), noise=loose / 10, magnitude=stated["l2"], name=name)

@@ -17,9 +17,9 @@ from alignfuse.convert.layout import Sources, count_layers, module
 from alignfuse.convert.report import LoadReport
 from alignfuse.convert.source import IMAGE_PARTS, TEXT_PARTS, Source
 from alignfuse.errors import UserError
+from alignfuse.models.albef import ALBEF, ALBEFConfig
 from alignfuse.state.queue import UNKNOWN_ID, FeatureQueue
 from alignfuse.state.teacher import Teacher
-from alignfuse.systems.albef import ALBEF, ALBEFConfig
 
 WITHOUT_TEACHER = ("match_head", "temperature")  # parts that the official code keeps no momentum copy of
 QUEUE = ("image_queue", "text_queue", "queue_ptr", "idx_queue")

@@ -14,7 +14,7 @@ from alignfuse.convert.report import LoadReport, summary
 from alignfuse.convert.source import IMAGE_PARTS, TEXT_PARTS, Source
 from alignfuse.data.tokenizer import Tokenizer
 from alignfuse.errors import UserError
-from alignfuse.systems.albef import ALBEF
+from alignfuse.models.albef import ALBEF
 
 Recogniser = Callable[[Path, dict[str, Tensor]], Source | None]
 

@@ -15,8 +15,9 @@ from alignfuse.convert.fill import fill, resize_image_positions
 from alignfuse.convert.report import LoadReport
 from alignfuse.convert.source import IMAGE_PARTS, TEXT_PARTS, Source
 from alignfuse.errors import UserError
+from alignfuse.models.albef import ALBEFConfig
 from alignfuse.state.queue import UNKNOWN_ID, FeatureQueue, Keys
-from alignfuse.systems.albef import ALBEFConfig, ALBEFSystem
+from alignfuse.systems.albef import ALBEFSystem
 
 TRAINING_FILE = "training.safetensors"
 

@@ -12,7 +12,7 @@ from alignfuse.convert.fill import cut_text_positions, fill, resize_image_positi
 from alignfuse.convert.layout import Sources, to_ours
 from alignfuse.convert.report import LoadReport
 from alignfuse.errors import UserError
-from alignfuse.systems.albef import ALBEF, ALBEFConfig
+from alignfuse.models.albef import ALBEF, ALBEFConfig
 
 TEXT_PARTS = ("text_encoder.", "fusion_encoder.", "mask_head.")
 IMAGE_PARTS = ("image_encoder.",)

@@ -1,0 +1,1 @@
+"""Models with their verbs: what is exported and used, without teacher, queue or tokenizer."""

@@ -44,7 +44,7 @@ def train_vocabulary(
     vocabulary both at the beginning and inside of words, so that new words of known characters are never unknown.
     """
     captions = list(captions)
-    normalizer, splitter = _normalizer(lower), pre_tokenizers.BertPreTokenizer()
+    normalizer = _normalizer(lower)
     counts = Counter(char for caption in captions for char in normalizer.normalize_str(caption) if not char.isspace())
     if not counts:
         raise UserError("no vocabulary can be trained: the captions hold no text")
@@ -63,10 +63,11 @@ def train_vocabulary(
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    learner = _assemble({UNK: 0}, normalizer, _OWN_WORD)
-    learner.pre_tokenizer = splitter
+    learner = Tokenizer(models.WordPiece(unk_token=UNK))
+    learner.normalizer = normalizer
+    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     learner.train_from_iterator(captions, trainer)
-    return _assemble(learner.get_vocab(), normalizer, _OWN_WORD)
+    return _assemble(learner.get_vocab(with_added_tokens=False), normalizer, _OWN_WORD)
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

@@ -10,12 +10,12 @@ from itertools import permutations
 from random import Random
 from typing import NamedTuple
 
-from alignfuse.world.scenes import Scene, Thing, facts, place, relations
+from alignfuse.world.scenes import COLOURS, Scene, Thing, facts, place, relations
 
 # kind of claim -> value -> the words for it, the commonest first
 WORDS: dict[str, dict[str, tuple[str, ...]]] = {
     "size": {"small": ("small", "little"), "large": ("large", "big")},
-    "colour": {colour: (colour,) for colour in ("red", "yellow", "green", "blue", "purple", "black")},
+    "colour": {colour: (colour,) for colour in COLOURS},
     "texture": {"solid": (), "striped": ("striped",), "dotted": ("dotted",)},
     "shape": {
         "circle": ("circle", "disc"),
@@ -80,6 +80,7 @@ class Caption:
 
     @property
     def text(self) -> str:
+        """As it is read: words with a space between."""
         return " ".join(word.text for word in self.words)
 
     def with_word(self, position: int, text: str) -> "Caption":
@@ -101,7 +102,7 @@ def _write(random: Random, scene: Scene, template: str) -> Caption:
     ranked = sorted(range(len(scene.things)), key=lambda number: scene.things[number].kind)
     order, relation = random.sample(ranked, len(ranked)), ""
     if "relation" in template:
-        known = {(a, b): name for a, name, b in relations(scene)}
+        known = {(a, b): name for a, name, b in relations(scene)}  # above or below where left or right holds too
         subject, other = random.choice([pair for pair in permutations(ranked, 2) if pair in known])
         relation = known[subject, other]
         order = [subject, other]

@@ -12,7 +12,7 @@ PLURAL = {"circle": "circles", "square": "squares", "triangle": "triangles", "cr
 NUMBERS = ("0", "1", "2", "3", "4")
 RIVALS = {"number": NUMBERS, "yes/no": ("yes", "no"), "colour": COLOURS, "shape": SHAPES, "size": SIZES}
 MISTAKEN = 0.08  # share of annotators who answer something else, three of ten at most
-SYNONYM = 0.3  # share who take any word of those that mean their answer
+SYNONYM = 0.3  # share who take any of the words for their answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,4 @@ def _annotators(random: Random, kind: str, answer: str) -> tuple[str, ...]:
     mistaken = [random.random() < MISTAKEN for _ in range(10)]
     given = [random.choice(rivals) if wrong else answer for wrong in mistaken]
     given = given if sum(mistaken) <= 3 else [answer] * 10
-    others = _synonyms(kind, answer)[1:]
-    return tuple(
-        random.choice(others) if others and text == answer and random.random() < SYNONYM else text for text in given
-    )
+    return tuple(random.choice(_synonyms(kind, text)) if random.random() < SYNONYM else text for text in given)

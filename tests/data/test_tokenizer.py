@@ -199,6 +199,8 @@ def test_special_tokens_cannot_be_written(tmp_path: Path, source: str) -> None:
         assert ids[0] == one.cls_id and ids[-1] == one.sep_id
         assert set(ids[1:-1]).isdisjoint({one.pad_id, one.cls_id, one.sep_id, one.mask_id})
         assert len(ids) > 6
+        if source in ("vocab.txt", "saved"):
+            assert names(one, "a [MASK] dog") == ["[CLS]", "a", "[", "mask", "]", "dog", "[SEP]"]
 
 
 def test_text_that_is_no_unicode_is_read_as_far_as_it_goes(tmp_path: Path) -> None:

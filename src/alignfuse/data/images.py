@@ -3,7 +3,10 @@
 Shapes: H and W rows and columns of pixels.
 """
 
+import functools
+import importlib
 from io import BytesIO
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -15,11 +18,6 @@ from torch import Tensor
 from alignfuse.data.colour import srgb_transform, to_srgb
 from alignfuse.data.records import ImageSource, TarMember
 from alignfuse.errors import UserError
-
-try:
-    import simplejpeg
-except ImportError:  # optional: the same pixels come from Pillow, more slowly
-    simplejpeg = None
 
 ORIENTATION = 0x0112  # EXIF tag
 _TURNED, _FROM_RIGHT, _FROM_BELOW = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)  # EXIF orientations
@@ -44,8 +42,7 @@ def load_image(source: ImageSource | bytes) -> UInt8[Tensor, "3 H W"]:
     same. A file that is missing, damaged, no image, or larger than Pillow's limit against decompression bombs is an
     `ImageError`.
     """
-    data = _read(source)
-    name = "image given as bytes" if isinstance(source, bytes) else source
+    name, data = ("image given as bytes", source) if isinstance(source, bytes) else (source, _read(source))
     try:
         return _decode(data)
     except UnidentifiedImageError:
@@ -69,22 +66,17 @@ def resize(image: UInt8[Tensor, "3 H W"], size: tuple[int, int]) -> UInt8[Tensor
     return F.interpolate(image[None], size, mode="bicubic", antialias=True)[0]
 
 
-def _read(source: ImageSource | bytes) -> bytes:
+def _read(source: ImageSource) -> bytes:
     """The bytes of a source. Opened anew each time, so that forked and spawned workers share no file position."""
-    if isinstance(source, bytes):
-        data = source
-    else:
-        try:
-            with open(source.path if isinstance(source, TarMember) else source, "rb") as file:
-                if isinstance(source, TarMember):
-                    file.seek(source.offset)
-                data = file.read(source.size if isinstance(source, TarMember) else -1)
-        except OSError as error:
-            raise ImageError(source, (error.strerror or str(error)).lower()) from None
-        if isinstance(source, TarMember) and len(data) < source.size:
-            raise ImageError(source, f"the archive ends after {len(data)} of its {source.size} bytes")
-    if not data:
-        raise ImageError("image given as bytes" if isinstance(source, bytes) else source, "the file is empty (0 bytes)")
+    path, start, size = (source.path, source.offset, source.size) if isinstance(source, TarMember) else (source, 0, -1)
+    try:
+        with open(path, "rb") as file:
+            file.seek(start)
+            data = file.read(size)
+    except OSError as error:
+        raise ImageError(source, (error.strerror or str(error)).lower()) from None
+    if len(data) < size:
+        raise ImageError(source, f"the archive ends after {len(data)} of its {size} bytes")
     return data
 
 
@@ -96,18 +88,28 @@ def _decode(data: bytes) -> UInt8[Tensor, "3 H W"]:
         return from_pillow(image) if pixels is None else _upright(pixels, _orientation(image))
 
 
+@functools.cache
+def _simplejpeg() -> ModuleType | None:
+    """The fast decoder where it is installed; without it the same pixels come from Pillow."""
+    try:
+        return importlib.import_module("simplejpeg")
+    except ImportError:
+        return None
+
+
 def _decode_jpeg(data: bytes, image: Image.Image) -> UInt8[np.ndarray, "H W 3"] | None:
-    """The pixels of a plain JPEG three times as fast as by Pillow; None where Pillow has to do it.
+    """The pixels of a plain JPEG in half of Pillow's time; None where Pillow has to do it.
 
     That is: another format, four inks, colours that need converting, or damage, of which Pillow is the judge.
     """
-    if simplejpeg is None or image.format not in ("JPEG", "MPO") or image.mode not in ("L", "RGB"):
+    decoder = _simplejpeg()
+    if decoder is None or image.format not in ("JPEG", "MPO") or image.mode not in ("L", "RGB"):
         return None
     profile = image.info.get("icc_profile")
     if profile and srgb_transform(profile, image.mode):
         return None
     try:
-        pixels: np.ndarray = simplejpeg.decode_jpeg(data, "RGB")
+        pixels: np.ndarray = decoder.decode_jpeg(data, "RGB")
     except ValueError:
         return None
     return pixels
@@ -132,6 +134,8 @@ def _upright(pixels: UInt8[np.ndarray, "rows columns 3"], orientation: object) -
 
 def _no_image(data: bytes) -> str:
     """Why Pillow does not know a file."""
+    if not data:
+        return "the file is empty (0 bytes)"
     if data[4:11] in (b"ftyphei", b"ftyphev", b"ftypmif", b"ftypmsf"):
         return "a HEIC picture, which Pillow cannot read; convert it to JPEG"
     start = data[:40].decode("utf-8", errors="ignore").strip()

@@ -283,7 +283,7 @@ def test_texts_without_states_are_fused_by_ids(model: TableModel, image_of: Tens
         def encode_text(self, text: Text) -> Text:
             return text
 
-        def fuse(self, text: Text, memory: Tensor, image_of: Tensor | None = None) -> Any:
+        def fuse(self, text: Text, memory: Tensor, image_of: Tensor | None = None, *, first_only: bool = False) -> Any:
             assert text.states is None
             return super().fuse(Text(text.ids, text.mask, text.ids.float()[..., None]), memory, image_of)
 

@@ -124,7 +124,10 @@ class Draws(Protocol):
 class System(Protocol):
     """The training form of a model. `forward` mutates nothing; it is the one thing that DDP, FSDP and compile wrap."""
 
-    model: nn.Module
+    @property
+    def model(self) -> nn.Module:
+        """What is exported."""
+        ...
 
     def before_step(self) -> None:
         """Once per optimizer step, before its first forward: clamp the temperature, move the teacher."""

@@ -24,7 +24,7 @@ def match_logits(
     model: Fuses, text: Text, memory: object, image_of: Int[Tensor, " B"] | None = None
 ) -> Float32[Tensor, " B"]:
     """The logit of "match" alone, which is ALBEF's re-ranking score, on the CPU."""
-    logits = model.match(model.fuse(text, memory, image_of))[:, 1].float().cpu()
+    logits = model.match(model.fuse(text, memory, image_of, first_only=True))[:, 1].float().cpu()
     if not logits.isfinite().all():
         raise UserError("the model gives match logits that are not finite")
     return logits

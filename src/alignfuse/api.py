@@ -1,0 +1,219 @@
+"""A trained model ready to use: `pipe = alignfuse.load("runs/mine")`. Opens local files alone, none of them a pickle.
+
+Shapes: N images or texts, E embedding width.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from alignfuse.blocks.tokens import Text
+from alignfuse.config import from_dict, to_dict
+from alignfuse.convert.files import read_settings
+from alignfuse.data.batches import Image, ImageBatches, TextBatches, as_source
+from alignfuse.data.collate import default_workers
+from alignfuse.data.preprocessing import Preprocessing
+from alignfuse.data.records import Record
+from alignfuse.data.tokenizer import Tokenizer
+from alignfuse.errors import UserError
+from alignfuse.models.albef import ALBEF, ALBEFConfig
+from alignfuse.search.fingerprint import fingerprint
+from alignfuse.search.index import Hit, Index, Kind, build, open_index
+from alignfuse.search.rerank import rerank_images, rerank_texts
+from alignfuse.search.sources import Sources, image_at
+from alignfuse.tasks.encoding import embed_images, embed_texts, inference, on_device
+from alignfuse.tasks.progress import Report, Stages
+from alignfuse.tasks.ranking import Score
+from alignfuse.tasks.retrieval import RetrievalConfig, evaluate
+from alignfuse.tasks.retrieval_report import RetrievalReport
+from alignfuse.training.distributed import choose_device
+
+FilesOrPixels = Sequence[str | Path | Image]
+
+
+class Match(NamedTuple):
+    """How well a text fits an image."""
+
+    itc: float  # cosine of the embeddings, -1 to 1
+    itm: float  # logit of "match" of the fusion encoder
+    probability: float  # that it is a match, by the fusion encoder
+
+
+def load(path: str | Path, *, device: str = "auto") -> "Pipeline":
+    """The model in a run directory (or its `best/`), in evaluation mode.
+
+    Raises UserError where a file is missing or does not belong to the others.
+    """
+    folder = Path(path)
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "preprocessing.json"):
+        if not (folder / name).is_file():
+            raise UserError(f"{folder}: no {name} there; give the directory of a run, or its best/")
+    settings = read_settings(folder)
+    config = from_dict(ALBEFConfig, settings["model"], where="model")
+    preprocessing = Preprocessing.load(folder / "preprocessing.json")
+    tokenizer = Tokenizer.from_file(folder / "tokenizer.json", preprocessing.text)
+    if tokenizer.vocab_size != config.text.vocab_size:
+        raise UserError(
+            f"{folder}: tokenizer.json has {tokenizer.vocab_size} words, the model {config.text.vocab_size}: "
+            "they are not of one run"
+        )
+    with torch.device("meta"):
+        model = ALBEF(config)
+    try:
+        model.load_state_dict(load_file(folder / "model.safetensors"), assign=True)
+    except (SafetensorError, RuntimeError) as error:
+        raise UserError(f"{folder / 'model.safetensors'}: not the weights of this config ({error})") from error
+    place = choose_device(device)
+    return Pipeline(model.float().eval().to(place), tokenizer, preprocessing, str(folder), place)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A model with its tokenizer and its image preprocessing. `model` has the verbs."""
+
+    model: ALBEF
+    tokenizer: Tokenizer
+    preprocessing: Preprocessing
+    name: str  # where it was loaded from
+    device: torch.device
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of all that decides an embedding; an index stores it."""
+        settings = json.dumps([to_dict(self.model.config), to_dict(self.preprocessing)], sort_keys=True)
+        return fingerprint(self.model, settings, self.tokenizer.core.to_str())
+
+    # --- embeddings ---------------------------------------------------------------------------------------------------
+
+    def embed_images(self, images: FilesOrPixels, *, progress: Report | None = None) -> Float[Tensor, "N E"]:
+        """Unit vectors of image files, encoded images in memory, or pixels (uint8 [3, H, W])."""
+        stages = Stages(progress)
+        stages.start("embed images", "images", len(images))
+        parts = []
+        for part in embed_images(self.model, self._image_batches(images), device=self.device):
+            parts.append(part)
+            stages.add(len(part))
+        return torch.cat(parts) if parts else torch.empty(0, self.model.config.embed_dim)
+
+    def embed_texts(self, texts: Sequence[str], *, progress: Report | None = None) -> Float[Tensor, "N E"]:
+        """Unit vectors of texts."""
+        stages = Stages(progress)
+        stages.start("embed texts", "texts", len(texts))
+        parts = []
+        for part in embed_texts(self.model, TextBatches(texts, self.tokenizer), device=self.device):
+            parts.append(part)
+            stages.add(len(part))
+        return torch.cat(parts) if parts else torch.empty(0, self.model.config.embed_dim)
+
+    def match(self, images: FilesOrPixels, texts: Sequence[str]) -> list[Match]:
+        """How well text i fits image i; a single image is compared with every text, a single text with every image."""
+        count = max(len(images), len(texts))
+        if len(images) not in (1, count) or len(texts) not in (1, count):
+            raise UserError(f"{len(images)} images and {len(texts)} texts: give as many of both, or one of either")
+        found: list[Match] = []
+        for start in range(0, count, 64):
+            end = min(start + 64, count)
+            some_images = images if len(images) == 1 else images[start:end]
+            some_texts = texts if len(texts) == 1 else texts[start:end]
+            found += self._match(some_images, some_texts, end - start)
+        return found
+
+    def _match(self, images: FilesOrPixels, texts: Sequence[str], count: int) -> list[Match]:
+        """One batch of `match`; one image or one text stands for `count`."""
+        (pixels,), (text,) = self._image_batches(images), TextBatches(texts, self.tokenizer)
+        with inference(self.model):
+            image = self.model.encode_image(pixels.to(self.device))
+            text = self.model.encode_text(on_device(text, self.device))
+            cosines = (self.model.embed_image(image) * self.model.embed_text(text)).sum(dim=1).clamp(-1, 1)
+            text_of = torch.zeros(count, dtype=torch.long) if len(texts) == 1 else torch.arange(count)
+            image_of = torch.zeros(count, dtype=torch.long) if len(images) == 1 else torch.arange(count)
+            assert text.states is not None
+            pairs = Text(text.ids[text_of], text.mask[text_of], text.states[text_of])
+            memory = self.model.remember(image)
+            logits = self.model.match(self.model.fuse(pairs, memory, image_of.to(self.device), first_only=True)).float()
+        probabilities = logits.softmax(dim=1)[:, 1]
+        rows = zip(cosines.expand(count).tolist(), logits[:, 1].tolist(), probabilities.tolist(), strict=True)
+        return [Match(*row) for row in rows]
+
+    # --- sets ---------------------------------------------------------------------------------------------------------
+
+    def embed(self, found: Sources, *, progress: Report | None = None) -> Index:
+        """An index of images or texts, as `search.sources.sources` finds them; `Index.save` writes it."""
+        texts = [item for item in found.items if isinstance(item, str)]
+        kind: Kind = "text" if texts else "image"
+        if texts:
+            vectors = self.embed_texts(texts, progress=progress)
+        else:
+            vectors = self.embed_images([item for item in found.items if not isinstance(item, str)], progress=progress)
+        return build(vectors, found.records, kind=kind, model=self.fingerprint)
+
+    def search(
+        self,
+        query: str | Path,
+        index: Index,
+        *,
+        k: int = 10,
+        score: Score = "itm",
+        shortlist: int = 64,
+    ) -> list[Hit]:
+        """The `k` best of an index for a text, or for an image given as a Path; best first.
+
+        A text among images, or an image among texts, is ranked by ITC and its `shortlist` re-ranked by `score`; within
+        one kind there is ITC alone.
+        """
+        kind: Kind = "image" if isinstance(query, Path) else "text"
+        rerank = score != "itc" and kind != index.kind
+        vector = self.embed_images([query]) if isinstance(query, Path) else self.embed_texts([query])
+        (hits,) = index.search(vector, max(k, shortlist) if rerank else k)
+        if not rerank:
+            return hits
+        if isinstance(query, Path):
+            (pixels,) = self._image_batches([query])
+            captions = TextBatches([str(hit.record["caption"]) for hit in hits], self.tokenizer)
+            hits = rerank_texts(self.model, pixels, captions, hits, score=score, device=self.device)
+        else:
+            (text,) = TextBatches([query], self.tokenizer)
+            images = self._image_batches([image_at(hit.record) for hit in hits])
+            hits = rerank_images(self.model, text, images, hits, score=score, device=self.device)
+        return hits[:k]
+
+    def open_index(self, folder: str | Path) -> Index:
+        """An embedding file of this model; one of another model, or one that was changed, is refused."""
+        return open_index(Path(folder), model=self.fingerprint)
+
+    def evaluate_retrieval(
+        self,
+        records: Sequence[Record],
+        *,
+        split: str,
+        config: RetrievalConfig | None = None,
+        progress: Report | None = None,
+    ) -> RetrievalReport:
+        """Recalls both ways on the images of `records` and all their captions."""
+        captions = [(number, caption) for number, record in enumerate(records) for caption in record.captions]
+        return evaluate(
+            self.model,
+            self._image_batches([record.image for record in records]),
+            TextBatches([caption for _, caption in captions], self.tokenizer),
+            torch.tensor([number for number, _ in captions]),
+            checkpoint=self.name,
+            split=split,
+            config=config,
+            device=self.device,
+            progress=progress,
+        )
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _image_batches(self, images: FilesOrPixels) -> ImageBatches:
+        workers = default_workers() if len(images) > 256 else 0
+        return ImageBatches([as_source(image) for image in images], self.preprocessing, workers=workers)

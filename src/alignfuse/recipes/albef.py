@@ -1,0 +1,63 @@
+"""ALBEF pretraining: the sizes of the model, and the run that they make."""
+
+from dataclasses import replace
+
+from alignfuse.blocks.text import TextConfig
+from alignfuse.blocks.vision import VisionConfig
+from alignfuse.data.augment import AugmentConfig
+from alignfuse.data.tokenizer import TokenizerConfig
+from alignfuse.models.albef import ALBEFConfig
+from alignfuse.recipes.pretrain import DataConfig, PretrainRun, StartConfig
+from alignfuse.systems.albef import ALBEFTraining
+from alignfuse.training.optimizer import OptimizerConfig
+from alignfuse.training.schedule import ScheduleConfig
+from alignfuse.training.settings import TrainingConfig
+
+# The vocabulary size is that of the tokenizer, whatever stands here.
+SIZES = {
+    # for the embedded world, tests and first tries: minutes on two CPU cores
+    "toy": ALBEFConfig(
+        image=VisionConfig(
+            image_size=(32, 32), patch_size=8, stem="convolution", width=128, layers=4, heads=4, hidden=512
+        ),
+        text=TextConfig(width=128, layers=2, fusion_layers=3, heads=4, hidden=512, positions=64, dropout=0.0),
+        embed_dim=64,
+    ),
+    # a few ten thousand pairs, one GPU
+    "small": ALBEFConfig(
+        image=VisionConfig(image_size=(224, 224), width=384, heads=6, hidden=1536),
+        text=TextConfig(width=384, layers=3, fusion_layers=3, heads=12, hidden=1536),
+    ),
+    # the paper's: 209,937,725 parameters with BERT's vocabulary
+    "base": ALBEFConfig(),
+}
+
+
+def pretrain(data: DataConfig, *, size: str = "base", start: StartConfig | None = None) -> PretrainRun:
+    """The paper's pretraining at a size; toy and small have a higher rate, warm-up by share, and clipping."""
+    run = PretrainRun(
+        system="albef",
+        data=data,
+        start=start or StartConfig(),
+        model=SIZES[size],
+        objective=ALBEFTraining(),
+        text=TokenizerConfig(),
+        augment=AugmentConfig(),
+        training=TrainingConfig(),
+    )
+    if size == "base":
+        return run
+    rate = {"toy": 1e-3, "small": 3e-4}[size]
+    training = replace(
+        run.training,
+        clip_norm=1.0,
+        optimizer=OptimizerConfig(lr=rate, betas=(0.9, 0.98)),
+        schedule=ScheduleConfig(warmup=0.05, end=0.01),
+    )
+    return replace(run, training=training)
+
+
+def debug(data: DataConfig) -> PretrainRun:
+    """The toy run in a few steps: the same path, for tests."""
+    run = pretrain(data, size="toy")
+    return replace(run, training=replace(run.training, steps=4, batch_size=8, log_steps=1, workers=0))

@@ -1,0 +1,263 @@
+"""From a user's pairs to a run directory: read, split, tokenise, build, start, train, validate."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from alignfuse.config import from_dict, to_dict
+from alignfuse.convert.files import read_settings
+from alignfuse.convert.initial import image_config, init_from, text_config
+from alignfuse.convert.run import load_training
+from alignfuse.data.augment import Augment, AugmentConfig
+from alignfuse.data.batches import ImageBatches, TextBatches
+from alignfuse.data.collate import PairDataset, PairLoader, default_workers
+from alignfuse.data.ids import Identities
+from alignfuse.data.preprocessing import Preprocessing
+from alignfuse.data.readers import read_pairs
+from alignfuse.data.records import Record
+from alignfuse.data.sampler import EpochSampler
+from alignfuse.data.splits import split_records
+from alignfuse.data.tokenizer import Tokenizer, TokenizerConfig
+from alignfuse.errors import UserError
+from alignfuse.models.albef import ALBEF, ALBEFConfig
+from alignfuse.systems.albef import ALBEFSystem, ALBEFTraining
+from alignfuse.tasks.retrieval import RetrievalConfig, evaluate
+from alignfuse.training import checkpoint, distributed
+from alignfuse.training.estimate import refuse_large_on_cpu
+from alignfuse.training.loop import Result, Validation, fit
+from alignfuse.training.settings import TrainingConfig
+from alignfuse.training.step import seed_everything
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where the pairs are and how their columns are called (None: by their usual names)."""
+
+    paths: tuple[str, ...]
+    root: str | None = None
+    image_field: str | None = None
+    caption_field: str | None = None
+    id_field: str | None = None
+    split_field: str | None = None
+    held_out: float = 0.05  # share of the images kept for validation where the data has no splits
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartConfig:
+    """What training starts from; nothing = from scratch."""
+
+    run: str | None = None  # a run directory or an official checkpoint: the whole model
+    text: str | None = None  # a BERT, or the text side of one of the above
+    image: str | None = None  # a ViT, DeiT or EfficientNet-Lite0, or the image side
+    keep_queue: bool = False  # keep the old features of `run` as negatives, as the official code does
+    allow_missing: bool = False
+    vocabulary: str | None = None  # vocab.txt, tokenizer.json or a folder with one; None: that of the start, or trained
+    vocab_size: int = 10_000  # of a trained vocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationConfig:
+    """Retrieval on the held-out images after each epoch."""
+
+    k: int = 16
+    images: int = 1000  # the first so many
+    score: Literal["itm", "itc+itm", "itc"] = "itm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainRun:
+    """Everything that decides a run; stored resolved beside its checkpoints."""
+
+    system: Literal["albef"]
+    data: DataConfig
+    start: StartConfig
+    model: ALBEFConfig
+    objective: ALBEFTraining
+    text: TokenizerConfig
+    augment: AugmentConfig | None
+    training: TrainingConfig
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+
+
+class Parts(NamedTuple):
+    """What a run is made of."""
+
+    system: ALBEFSystem
+    loader: PairLoader
+    tokenizer: Tokenizer
+    preprocessing: Preprocessing
+    held_out: list[Record]
+
+
+def execute(
+    run: PretrainRun,
+    out: Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    yes: bool = False,
+    device: str = "auto",
+) -> Result:
+    """Train, and leave the run in `out`. `yes` lets a large model train on a CPU.
+
+    To resume, give the run that `stored` reads from `out`.
+    """
+    with distributed.processes(device) as place:
+        if distributed.is_main():
+            checkpoint.prepare(out, resume=resume, overwrite=overwrite)
+        distributed.barrier()
+        resolved, parts = build(run, out if resume else None)
+        refuse_large_on_cpu(parts.system, place, yes=yes)
+        if distributed.is_main() and not resume:
+            checkpoint.write_json(out / "config.json", to_dict(resolved))
+            parts.tokenizer.save(out / "tokenizer.json")
+            parts.preprocessing.save(out / "preprocessing.json")
+        distributed.barrier()
+        validate = validation(parts, resolved.validation, place) if parts.held_out else None
+        return fit(parts.system, parts.loader, resolved.training, out, device=place, validate=validate, resume=resume)
+
+
+def stored(out: Path) -> PretrainRun:
+    """The run that a directory holds."""
+    settings = read_settings(out)
+    if "training" not in settings:
+        raise UserError(f"{out}: no config.json of a run there; nothing to resume")
+    return from_dict(PretrainRun, settings)
+
+
+def build(run: PretrainRun, resumed: Path | None = None) -> tuple[PretrainRun, Parts]:
+    """The run with every setting resolved, and its parts. A resumed run keeps its tokenizer and loads no start."""
+    splits = read_splits(run.data)
+    train = splits.get("train", [])
+    if not train:
+        raise UserError(f"{', '.join(run.data.paths)}: no record is marked train; found {', '.join(splits)}")
+    tokenizer = choose_tokenizer(run, train, resumed)
+    tokenizer.count_long([caption for record in train for caption in record.captions])
+    model_config = fitting_sizes(run, tokenizer)
+    objective = replace(run.objective, queue_size=fitting_queue(run.objective.queue_size, len(train)))
+    run = replace(run, model=model_config, objective=objective)
+
+    seed_everything(run.training.seed)
+    identities = Identities.of(train)
+    system = ALBEFSystem(
+        ALBEF(run.model),
+        run.objective,
+        mask_id=tokenizer.mask_id,
+        special_ids=tokenizer.special_ids,
+        shared_pairs=identities.shared,
+    )
+    if resumed is None:
+        load_start(system, run.start, tokenizer)
+    preprocessing = Preprocessing(image_size=run.model.image.image_size, text=run.text)
+    augment = None if run.augment is None else Augment(run.augment, run.model.image.image_size)
+    dataset = PairDataset(train, identities, preprocessing, augment, seed=run.training.seed, on_bad=run.training.on_bad)
+    sampler = EpochSampler(
+        samples=len(dataset),
+        batch_size=run.training.batch_size,
+        seed=run.training.seed,
+        accumulation=run.training.accumulation,
+        rank=distributed.rank(),
+        world_size=distributed.world_size(),
+    )
+    loader = PairLoader(dataset, sampler, tokenizer, workers=run.training.workers)
+    return run, Parts(system, loader, tokenizer, preprocessing, splits.get("val", []))
+
+
+def read_splits(data: DataConfig) -> dict[str, list[Record]]:
+    """The records of the data, by split."""
+    pairs = read_pairs(
+        data.paths,
+        root=data.root,
+        image_field=data.image_field,
+        caption_field=data.caption_field,
+        id_field=data.id_field,
+        split_field=data.split_field,
+    )
+    return split_records(pairs.records, held_out=data.held_out)
+
+
+def choose_tokenizer(run: PretrainRun, train: Sequence[Record], resumed: Path | None) -> Tokenizer:
+    """The tokenizer that was named, or that of the start, or one trained on the training captions."""
+    start = run.start
+    if resumed is not None:
+        return Tokenizer.from_file(resumed / "tokenizer.json", run.text)
+    if start.vocabulary is not None:
+        return Tokenizer.from_file(Path(start.vocabulary), run.text)
+    for source in (start.text, start.run):
+        if source is not None:
+            folder = Path(source) if Path(source).is_dir() else Path(source).parent
+            return Tokenizer.from_file(folder, run.text)
+    captions = [caption for record in train for caption in record.captions]
+    tokenizer = Tokenizer.train(captions, start.vocab_size, run.text)
+    logger.info("vocabulary: %d word pieces, trained on %d captions", tokenizer.vocab_size, len(captions))
+    return tokenizer
+
+
+def fitting_sizes(run: PretrainRun, tokenizer: Tokenizer) -> ALBEFConfig:
+    """The model's sizes with the tokenizer's vocabulary, and those that the starting weights bring."""
+    model, start = run.model, run.start
+    if start.text is not None:
+        model = replace(model, text=text_config(Path(start.text), model.text))
+    if start.image is not None:
+        size = model.image.image_size
+        model = replace(model, image=image_config(Path(start.image), model.image, image_size=size))
+    if run.text.max_tokens > model.text.positions:
+        raise UserError(
+            f"text.max_tokens is {run.text.max_tokens}, but the model has {model.text.positions} positions: "
+            "lower it, or raise model.text.positions"
+        )
+    return replace(model, text=replace(model.text, vocab_size=tokenizer.vocab_size))
+
+
+def fitting_queue(wanted: int, images: int) -> int:
+    """The queue is at most a quarter of the data: more would fill it with stale copies of the same images."""
+    size = min(wanted, images // 4)
+    if size < wanted:
+        logger.info("queue: %d pairs, a quarter of the %d images", size, images)
+    return size
+
+
+def load_start(system: ALBEFSystem, start: StartConfig, tokenizer: Tokenizer) -> None:
+    """Starting weights into the model; the teacher starts from them too, or from its own where `run` has one."""
+    paths = [None if name is None else Path(name) for name in (start.run, start.text, start.image)]
+    if not any(paths):
+        return
+    whole, text, image = paths
+    report = init_from(
+        system.model, whole=whole, text=text, image=image, tokenizer=tokenizer, allow_missing=start.allow_missing
+    )
+    logger.info("%s", report)
+    system.teacher.copy(system.model)
+    if whole is not None and whole.is_dir() and text is None and image is None:
+        logger.info("%s", load_training(system, whole, keep_queue=start.keep_queue))
+
+
+def validation(parts: Parts, config: ValidationConfig, device: torch.device) -> Callable[[], Validation]:
+    """Mean recall of re-ranked retrieval on held-out images. Every rank computes the same."""
+    records = parts.held_out[: config.images]
+    captions = [(number, caption) for number, record in enumerate(records) for caption in record.captions]
+    images = ImageBatches([record.image for record in records], parts.preprocessing, workers=default_workers())
+    texts = TextBatches([caption for _, caption in captions], parts.tokenizer)
+    image_of = torch.tensor([number for number, _ in captions])
+
+    def validate() -> Validation:
+        found = evaluate(
+            parts.system.model,
+            images,
+            texts,
+            image_of,
+            checkpoint="",
+            split="val",
+            config=RetrievalConfig(k=config.k, score=config.score),
+            device=device,
+        )
+        metrics = {f"{score} mean recall": both.mean for score, both in found.recalls.items()}
+        return Validation(found.final.mean, metrics)
+
+    return validate

@@ -92,7 +92,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(run: Run, tmp_path: Path) -> None
 
 def test_a_file_that_cannot_be_written_is_a_mistake_too(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    outcome = run("world", "export", tmp_path / "file" / "below")
+    outcome = run("world", "export", tmp_path / "file" / "below", "--count", "1")
     assert outcome.code == 2
     assert outcome.err == f"error: {tmp_path / 'file' / 'below' / 'images' / 'train'}: Not a directory\n"
 

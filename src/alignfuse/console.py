@@ -38,7 +38,10 @@ def progress(task: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     Nothing is drawn where stderr is no terminal.
     """
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         number = bar.add_task(task, total=None, unit=unit)
         yield lambda done, total: bar.update(number, completed=done, total=total)

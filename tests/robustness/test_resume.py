@@ -20,7 +20,7 @@ from torch import Tensor
 
 from alignfuse.data.records import Record
 from alignfuse.training.checkpoint import load_state
-from alignfuse.training.loop import Result, fit
+from alignfuse.training.loop import Result, Validation, fit
 from alignfuse.training.settings import TrainingConfig
 from tests.training.fake import FakeSystem, make_loader, make_records, make_tokenizer
 
@@ -86,6 +86,29 @@ def test_stopped_by_sigterm_and_resumed(
     assert result.finished
     assert log(tmp_path) == log(whole[0])
     assert same_state(system, whole[1])
+
+
+def test_a_validation_that_a_signal_put_off_is_made_up_for(records: list[Record], tmp_path: Path) -> None:
+    """Stopped at the very end of an epoch."""
+    asked: list[int] = []
+    for stop, resume in ((11, False), (None, True)):
+        system = Stopping(stop)
+
+        def validate(system: Stopping = system) -> Validation:
+            asked.append(system.steps)
+            return Validation(0.5, {"mean_recall": 0.5})
+
+        fit(
+            system,
+            make_loader(records, CONFIG),
+            CONFIG,
+            tmp_path,
+            device=torch.device("cpu"),
+            validate=validate,
+            resume=resume,
+        )
+    assert asked == [0, 7]  # steps of the resumed run
+    assert [line["step"] for line in log(tmp_path) if "val/mean_recall" in line] == [11, 18]
 
 
 def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(

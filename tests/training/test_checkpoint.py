@@ -27,8 +27,9 @@ def test_a_foreign_or_damaged_state_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "last" / "state.pt"
     path.parent.mkdir()
     torch.save({"format": 1, "arguments": Namespace(lr=1)}, path)
-    with pytest.raises(UserError, match="cannot read the checkpoint"):
+    with pytest.raises(UserError, match="cannot read the checkpoint") as caught:
         checkpoint.load_state(tmp_path)
+    assert "\n" not in str(caught.value)
     torch.save({"format": 99}, path)
     with pytest.raises(UserError, match="format 99"):
         checkpoint.load_state(tmp_path)
@@ -45,7 +46,7 @@ def test_a_failed_write_keeps_the_old_state(tmp_path: Path, monkeypatch: pytest.
         raise RuntimeError("PytorchStreamWriter failed writing file: No space left on device")
 
     monkeypatch.setattr(torch, "save", full_disk)
-    with pytest.raises(UserError, match=r"cannot write .*state\.pt .*GB free; what stood there is kept"):
+    with pytest.raises(UserError, match=r"cannot write .*state\.pt \(.*GB free\); what stood there is kept"):
         checkpoint.save_state(tmp_path, {"step": 2})
     assert checkpoint.load_state(tmp_path)["step"] == 1
     assert os.listdir(tmp_path / "last") == ["state.pt"]

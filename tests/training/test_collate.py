@@ -41,6 +41,11 @@ def test_workers_give_the_batches_of_the_main_process(records: list[Record]) -> 
     assert all(same(one.batch, other.batch) for one, other in zip(alone, shared, strict=True))
 
 
+def test_more_workers_than_batches(records: list[Record]) -> None:
+    parts = load(records[:3], config(workers=2), 0, 1)
+    assert [sorted(part.batch.image_ids.tolist()) for part in parts if part.batch.image_ids is not None] == [[0, 1, 2]]
+
+
 def test_loading_leaves_the_generator_of_dropout_alone(records: list[Record]) -> None:
     torch.manual_seed(3)
     expected = torch.rand(1)

@@ -5,7 +5,7 @@ from torch import nn
 
 from alignfuse.blocks.text import TextConfig
 from alignfuse.blocks.vision import VisionConfig
-from alignfuse.systems.albef import ALBEF, ALBEFConfig
+from alignfuse.models.albef import ALBEF, ALBEFConfig
 from alignfuse.training.optimizer import OptimizerConfig, make_optimizer, parameter_groups
 
 

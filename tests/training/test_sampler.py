@@ -71,3 +71,5 @@ def test_an_epoch_continues_where_it_stopped() -> None:
 def test_fewer_samples_than_processes_is_refused() -> None:
     with pytest.raises(UserError, match="2 samples for 3 processes"):
         plan(2, 1, world_size=3)
+    with pytest.raises(UserError, match="nothing to train on"):
+        plan(0, 1)

@@ -34,6 +34,8 @@ class EpochSampler:
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.accumulation < 1:
             raise UserError("batch_size and accumulation must be at least 1")
+        if self.samples == 0:
+            raise UserError("there is nothing to train on: the data has no sample for this split")
         if self.samples < self.world_size:
             raise UserError(f"{self.samples} samples for {self.world_size} processes: some would have none")
 

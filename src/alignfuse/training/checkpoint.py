@@ -68,7 +68,9 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     except (OSError, RuntimeError, SafetensorError) as error:  # torch reports a full disk as RuntimeError
         partial.unlink(missing_ok=True)
         free = shutil.disk_usage(path.parent).free / 1e9
-        raise UserError(f"cannot write {path} ({error}); {free:.1f} GB free; what stood there is kept") from error
+        raise UserError(
+            f"cannot write {path} ({one_line(error)}; {free:.1f} GB free); what stood there is kept"
+        ) from error
 
 
 def save_state(out: Path, state: Mapping[str, Any]) -> None:
@@ -87,10 +89,16 @@ def load_state(out: Path) -> dict[str, Any]:
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what torch raises depends on where the file is damaged
-        raise UserError(f"cannot read the checkpoint {path}: {error}") from error
+        raise UserError(f"cannot read the checkpoint {path}: {one_line(error)}") from error
     if state.get("format") != FORMAT:
         raise UserError(f"{path} has format {state.get('format')}, this version reads {FORMAT}")
     return state
+
+
+def one_line(error: Exception) -> str:
+    """The beginning of an error's text, which torch writes over many lines."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def export(model: nn.Module, folder: Path, companions: Path | None = None) -> None:

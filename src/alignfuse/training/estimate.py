@@ -37,8 +37,9 @@ def describe(system: nn.Module, out: Path, *, steps: int, updates: int, samples:
     """Lines for the user: parameters, steps, time at `seconds` per step, and disk. `steps` are those still to come."""
     whole = sum(parameter.numel() for parameter in system.parameters())
     need, free = disk_bytes(system), shutil.disk_usage(out).free
+    rest = whole - trainable(system)
     lines = [
-        f"parameters: {trainable(system):,} trainable, {whole:,} with the teacher",
+        f"parameters: {trainable(system):,} trainable" + (f", {rest:,} not (teacher, frozen parts)" if rest else ""),
         f"steps: {steps:,}, {updates:,} for each epoch of {samples:,} samples",
         f"time: about {duration(steps * seconds)} at {seconds:.2f} s a step, validation not counted",
         f"disk: up to {_size(need)} in {out}, {_size(free)} free",

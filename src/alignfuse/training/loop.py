@@ -286,7 +286,9 @@ class _Run:
             self.module.load_state_dict(state["system"])
             self.optimizer.load_state_dict(state["optimizer"])
         except (RuntimeError, ValueError) as error:
-            raise UserError(f"the checkpoint in {self.out} does not fit this model: {error}") from error
+            raise UserError(
+                f"the checkpoint in {self.out} does not fit this model: {checkpoint.one_line(error)}"
+            ) from error
         self.updater.scaler.load_state_dict(state["scaler"])
         self.window.restore(state["window"])
         self.bad.restore(state["bad"])

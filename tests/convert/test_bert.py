@@ -14,7 +14,7 @@ from alignfuse.blocks.vision import VisionConfig
 from alignfuse.convert.initial import init_from, text_config
 from alignfuse.data.tokenizer import Tokenizer
 from alignfuse.errors import UserError
-from alignfuse.systems.albef import ALBEF, ALBEFConfig
+from alignfuse.models.albef import ALBEF, ALBEFConfig
 
 transformers = pytest.importorskip("transformers")
 
@@ -141,7 +141,9 @@ def test_deeper_than_the_source_must_be_allowed(tmp_path: Path) -> None:
 def test_an_added_token_is_explained(tmp_path: Path) -> None:
     tiny("BertModel").save_pretrained(tmp_path)
     sizes = TextConfig(vocab_size=WORDS + 1, width=WIDTH, layers=2, fusion_layers=2, heads=4, hidden=24, positions=12)
-    with pytest.raises(UserError, match=r"40 x 16 there but 41 x 16 here: the vocabularies differ, as after tokens were"):
+    with pytest.raises(
+        UserError, match=r"40 x 16 there but 41 x 16 here: the vocabularies differ, as after tokens were"
+    ):
         init_from(ours(sizes), text=tmp_path)
 
 
@@ -158,7 +160,7 @@ def test_relatives_with_the_same_names_are_refused(tmp_path: Path, setting: dict
     tiny("BertModel").save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | setting))
-    with pytest.raises(UserError, match="config.json says"):
+    with pytest.raises(UserError, match=r"config\.json says"):
         text_config(tmp_path, TextConfig())
 
 

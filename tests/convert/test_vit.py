@@ -1,6 +1,7 @@
 """ViT and DeiT of both layouts as starting weights: equal tokens, other image sizes, nothing lost in silence."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from alignfuse.blocks.text import TextConfig
 from alignfuse.blocks.vision import VisionConfig, resize_positions
 from alignfuse.convert.initial import image_config, init_from
 from alignfuse.errors import UserError
-from alignfuse.systems.albef import ALBEF, ALBEFConfig
+from alignfuse.models.albef import ALBEF, ALBEFConfig
 
 transformers = pytest.importorskip("transformers")
 
@@ -137,6 +138,36 @@ def test_positions_of_another_image_size(tmp_path: Path) -> None:
     expected = resize_positions(state["embeddings.position_embeddings"], (3, 3), (6, 4))
     torch.testing.assert_close(model.image_encoder.positions, expected)
     assert report.resized == {"image_encoder.positions": "from 3 x 3 to 6 x 4 places"}
+
+
+@pytest.mark.parametrize("extra", ["blocks.1.ls1.gamma", "blocks.0.attn.q_norm.weight"])
+def test_layers_that_compute_more_are_refused(tmp_path: Path, extra: str) -> None:
+    """LayerScale, query norm: everything else would load, and the tokens would be wrong."""
+    tiny("ViTModel", tmp_path)
+    state = timm_layout(load_file(tmp_path / "model.safetensors"))
+    torch.save(state | {extra: torch.ones(16)}, tmp_path / "other.pth")
+    model = ours(VisionConfig(image_size=(48, 48), width=16, layers=2, heads=4, hidden=40, eps=1e-5))
+    with pytest.raises(UserError, match=f"{extra} has no counterpart here"):
+        init_from(model, image=tmp_path / "other.pth")
+
+
+def test_fewer_layers_than_the_source(tmp_path: Path) -> None:
+    tiny("ViTModel", tmp_path)
+    model = ours(VisionConfig(image_size=(48, 48), width=16, layers=1, heads=4, hidden=40, eps=1e-5))
+    report = init_from(model, image=tmp_path)
+    assert len([name for name in report.left_out if name.startswith("encoder.layer.1.")]) == 16
+
+
+def test_settings_without_trace_in_the_shapes_are_compared(tmp_path: Path) -> None:
+    tiny("ViTModel", tmp_path)
+    stated = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(stated))
+    image = VisionConfig(image_size=(48, 48), width=16, layers=2, heads=4, hidden=40, eps=1e-6)
+    notices = " ".join(init_from(ours(image), image=tmp_path).notices)
+    assert "LayerNorm eps is 1e-05 there, 1e-06 here" in notices
+    assert "pixels have mean (0.5, 0.5, 0.5)" in notices
+    with pytest.raises(UserError, match="its image encoder has 4 attention heads, this model 2"):
+        init_from(ours(replace(image, heads=2)), image=tmp_path)
 
 
 def test_pixels_of_the_source(tmp_path: Path) -> None:

@@ -67,7 +67,9 @@ class GridEncoder(nn.Module):
 
     def forward(self, images: Num[Tensor, "B 3 H W"]) -> Tokens:
         """All tokens, the global one first. Another image size than the config's gets interpolated positions."""
-        features = self.network(normalise(images, self.config.mean, self.config.std))
+        pixels = normalise(images, self.config.mean, self.config.std)
+        with torch.autocast(images.device.type, enabled=False):  # CPUs are ten times slower at convolutions in bf16
+            features = self.network(pixels.float().contiguous(memory_format=torch.channels_last))
         grid: Grid = (features.shape[-2], features.shape[-1])
         places: Float[Tensor, "B N D"] = self.projection(features.flatten(2).transpose(1, 2))
         x = torch.cat([places.mean(dim=1, keepdim=True), places], dim=1)

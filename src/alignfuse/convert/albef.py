@@ -48,7 +48,7 @@ class Checkpoint:
             text=self.config.text,
             image=self.config.image,
             lacks=lambda name: headless and name.startswith("mask_head."),
-            heads_stated=self.heads_stated,
+            heads="stated" if self.heads_stated else "guessed",
         )
 
     def text_source(self) -> Source:
@@ -72,7 +72,7 @@ class Converted:
     """An official checkpoint as our objects, in evaluation mode."""
 
     model: ALBEF
-    teacher: Teacher
+    teacher: Teacher[ALBEF]
     queue: FeatureQueue | None  # None where the file has none
     report: LoadReport
 
@@ -158,7 +158,6 @@ def build(checkpoint: Checkpoint, config: ALBEFConfig | None = None) -> Converte
     report.check()
     teacher = Teacher(model, without=WITHOUT_TEACHER)
     if checkpoint.teacher:
-        assert isinstance(teacher.model, ALBEF)
         copy = checkpoint.source(momentum=True).load(teacher.model)
         copy.check()
         report.unexpected += copy.unexpected

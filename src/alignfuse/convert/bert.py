@@ -123,7 +123,7 @@ def recognise(path: Path, state: dict[str, Tensor]) -> Source | None:
         parts=TEXT_PARTS,
         lacks=lambda name: ".cross" in name or (headless and name.startswith("mask_head.")),
         left_out=tuple(prefix + name for name in LEFT_OUT) + OTHER_HEADS,
-        heads_stated="num_attention_heads" in settings,
+        heads="stated" if "num_attention_heads" in settings else "guessed",
     )
 
 

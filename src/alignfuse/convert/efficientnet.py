@@ -44,4 +44,5 @@ def recognise(path: Path, state: dict[str, Tensor]) -> Source | None:
         parts=IMAGE_PARTS,
         lacks=lambda name: not name.startswith("image_encoder.network."),
         left_out=LEFT_OUT,
+        heads="none",
     )

@@ -27,10 +27,10 @@ class LoadReport:
         brought = {*self.loaded, *other.loaded}
         return LoadReport(
             source=f"{self.source} and {other.source}",
-            loaded=[*self.loaded, *other.loaded],
+            loaded=list(dict.fromkeys([*self.loaded, *other.loaded])),
             resized=self.resized | other.resized,
             new=[name for name in dict.fromkeys([*self.new, *other.new]) if name not in brought],
-            missing=[*self.missing, *other.missing],
+            missing=[name for name in dict.fromkeys([*self.missing, *other.missing]) if name not in brought],
             mismatched=self.mismatched | other.mismatched,
             left_out=[*self.left_out, *other.left_out],
             unexpected=[*self.unexpected, *other.unexpected],
@@ -86,6 +86,6 @@ def _hint(name: str) -> str:
             ": the vocabularies differ, as after tokens were added. Use the vocabulary that the source was trained "
             "with, or start the text encoder from scratch"
         )
-    if "position" in name:
-        return ": the position tables differ and cannot be resized"
+    if name.endswith("embeddings.position.weight"):
+        return ": a longer table of positions cannot be made from a shorter one"
     return ": give this model the sizes of the source"

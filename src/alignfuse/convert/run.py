@@ -6,12 +6,10 @@ Shapes: Q queue size.
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from alignfuse.config import from_dict
-from alignfuse.convert.files import read_settings
-from alignfuse.convert.fill import fill, resize_image_positions
+from alignfuse.convert.files import read_settings, read_state
 from alignfuse.convert.report import LoadReport
 from alignfuse.convert.source import IMAGE_PARTS, TEXT_PARTS, Source
 from alignfuse.errors import UserError
@@ -34,11 +32,14 @@ def recognise(path: Path, state: dict[str, Tensor], *, parts: tuple[str, ...] = 
     """The model of one of our run directories, or those parts of it; None where it is something else."""
     if "text_encoder.embeddings.word.weight" not in state and "image_encoder.positions" not in state:
         return None
-    config = model_config(path if path.is_dir() else path.parent)
+    return _source(path, state, model_config(path if path.is_dir() else path.parent), parts)
+
+
+def _source(path: Path, state: dict[str, Tensor], config: ALBEFConfig, parts: tuple[str, ...]) -> Source:
     return Source(
         path=path,
         state=state,
-        names=lambda config: {name: (name,) for name in state if name.startswith(parts)},
+        names=lambda _: {name: (name,) for name in state if name.startswith(parts)},
         parts=parts,
         text=None if parts == IMAGE_PARTS else config.text,
         image=None if parts == TEXT_PARTS else config.image,
@@ -54,18 +55,13 @@ def load_training(system: ALBEFSystem, directory: Path, *, keep_queue: bool = Fa
     from the model.
     """
     path = directory / TRAINING_FILE
-    report = LoadReport(source=str(path))
     if not path.is_file():
         system.teacher.copy(system.model)
-        report.notices.append("not there: the teacher starts from the model, the queue empty")
-        return report
-    state = load_file(path)
+        notice = "not there: the teacher starts from the model, the queue empty"
+        return LoadReport(source=str(path), notices=[notice])
+    state = read_state(path)
     teacher = _under("teacher.model.", state)
-    image = system.model.config.image
-    resize_image_positions(
-        teacher, "image_encoder.positions", image.grid, report, old=model_config(directory).image.grid
-    )
-    fill(system.teacher.model, teacher, report)
+    report = _source(path, teacher, model_config(directory), ("",)).load(system.teacher.model)
     report.check()
     if keep_queue:
         _load_queue(system.queue, _under("queue.", state), report)
@@ -78,7 +74,7 @@ def _load_queue(queue: FeatureQueue, state: dict[str, Tensor], report: LoadRepor
     """Push the entries of a stored queue, oldest first, into one of any size."""
     size = len(state["filled"])
     order = (state["pointer"] + torch.arange(size)) % size
-    order = order[state["filled"][order]]
+    order = order[state["filled"][order]][-queue.size :]
     unknown = torch.full_like(order, UNKNOWN_ID)
     queue.push(Keys(state["images"][order], state["texts"][order], unknown, unknown, torch.ones_like(order).bool()))
     if size != queue.size:

@@ -1,8 +1,10 @@
 """Weights of one or more parts of a model, as read from a file of any layout."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from torch import Tensor
 
@@ -30,7 +32,8 @@ class Source:
     image: ImageConfig | None = None  # sizes of the image side, where it has one
     lacks: Callable[[str], bool] = lambda name: False  # our names that such a file cannot hold
     left_out: tuple[str, ...] = ()  # beginnings of its names that are known and not used
-    heads_stated: bool = True  # False: a guess from the width
+    heads: Literal["stated", "guessed", "none"] = "stated"  # the attention heads of `text` and `image`
+    pixels_stated: bool = True  # whether mean and deviation of `image` are facts
     notices: tuple[str, ...] = ()
 
     def load(self, model: ALBEF) -> LoadReport:
@@ -43,21 +46,45 @@ class Source:
         resize_image_positions(found.tensors, "image_encoder.positions", config.image.grid, report, old=grid)
         cut_text_positions(found.tensors, "text_encoder.embeddings.position.weight", config.text.positions, report)
         fill(model, found.tensors, report, parts=self.parts, lacks=self.lacks)
-        for name in found.unused:
-            (report.left_out if name.startswith(self.left_out) else report.unexpected).append(name)
+        self._sort_unused(found.unused, set(self.state).difference(found.unused), report)
         return report
+
+    def _sort_unused(self, unused: list[str], used: set[str], report: LoadReport) -> None:
+        """A tensor that we do not know, inside a layer that we use, means that the layer computes something else."""
+        layers = {_layer(name) for name in used} - {None}
+        for name in unused:
+            if _layer(name) in layers:
+                raise UserError(f"{self.path}: {name} has no counterpart here, so this is an encoder of another kind")
+            (report.left_out if name.startswith(self.left_out) else report.unexpected).append(name)
 
     def _compare(self, config: ALBEFConfig, report: LoadReport) -> None:
         """Settings that leave no trace in the shapes: a wrong one would load and give nonsense."""
         if self.image is not None and self.image.kind != config.image.kind:
             raise UserError(f"{self.path}: a {self.image.kind}, but the model's image encoder is {config.image.kind}")
         for name, theirs, ours in (("image", self.image, config.image), ("text", self.text, config.text)):
-            if theirs is not None and not self.heads_stated:
+            if theirs is None or self.heads == "none":
+                continue
+            if self.heads == "guessed":
                 report.notices.append(f"{name} encoder: attention heads not stated in the source, {ours.heads} taken")
-            elif theirs is not None and theirs.heads != ours.heads:
+            elif theirs.heads != ours.heads:
                 raise UserError(
                     f"{self.path}: its {name} encoder has {theirs.heads} attention heads, this model {ours.heads}"
                 )
+            if theirs.eps != ours.eps:
+                report.notices.append(f"{name} encoder: LayerNorm eps is {theirs.eps} there, {ours.eps} here")
+        if self.image is not None and not self.pixels_stated:
+            report.notices.append("mean and deviation of the pixels not stated in the source, the model's taken")
+        elif self.image is not None and (self.image.mean, self.image.std) != (config.image.mean, config.image.std):
+            report.notices.append(
+                f"pixels have mean {self.image.mean} and deviation {self.image.std} there, "
+                f"{config.image.mean} and {config.image.std} here"
+            )
+
+
+def _layer(name: str) -> str | None:
+    """The numbered layer that a tensor belongs to, such as "encoder.layer.3"."""
+    found = re.match(r"(.*?\.\d+)\.", name)
+    return found[1] if found else None
 
 
 def guess_heads(width: int) -> int:

@@ -120,14 +120,12 @@ def _source(
     left_out: tuple[str, ...],
 ) -> Source:
     found = layout("image_encoder", layers)
-    notices: tuple[str, ...] = ()
+    notices = []
     position_table = found["image_encoder.positions"][0]
     if any(name.endswith(("dist_token", "distillation_token")) for name in state):
         table = state[position_table]
         state = {**state, position_table: torch.cat([table[:, :1], table[:, 2:]], dim=1)}
-        notices += ("the distillation token of DeiT is left out, with its place in the position table",)
-    if "mean" not in known:
-        notices += ("mean and deviation of its pixels are not stated in the source",)
+        notices = ["the distillation token of DeiT is left out, with its place in the position table"]
 
     return Source(
         path=path,
@@ -136,8 +134,9 @@ def _source(
         names=lambda config: layout("image_encoder", config.image.layers),
         parts=IMAGE_PARTS,
         left_out=left_out,
-        heads_stated="heads" in known,
-        notices=notices,
+        heads="stated" if "heads" in known else "guessed",
+        pixels_stated="mean" in known,
+        notices=tuple(notices),
     )
 
 

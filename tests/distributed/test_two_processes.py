@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from alignfuse.errors import UserError
 from tests.distributed import ranks
 from tests.training.fake import make_records
 
@@ -101,6 +102,23 @@ def test_bad_samples_of_all_ranks_are_listed_once(two: list[dict[str, Any]], fol
     assert [found["bad"]["result"] for found in two] == [(12, True, None)] * 2
     lines = (folders[1] / "bad" / "bad_samples.jsonl").read_text().splitlines()
     assert [Path(json.loads(line)["path"]).name for line in lines] == ["no such file.png"]
+
+
+def test_devices_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert ranks.distributed.choose_device() == torch.device("cpu")
+    for name in ("cuda", "cuda:1"):
+        with pytest.raises(UserError, match=f"device '{name}' is not available"):
+            ranks.distributed.choose_device(name)
+    with pytest.raises(UserError, match="unknown device 'gpu'"):
+        ranks.distributed.choose_device("gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert ranks.distributed.choose_device() == ranks.distributed.choose_device("cuda") == torch.device("cuda", 3)
+    assert ranks.distributed.choose_device("cuda:1") == torch.device("cuda", 1)
 
 
 def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:

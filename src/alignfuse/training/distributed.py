@@ -31,17 +31,18 @@ PATIENCE = timedelta(hours=2)  # how long ranks wait for one that evaluates or w
 
 def choose_device(device: str = "auto") -> torch.device:
     """The device to run on; "auto" takes an accelerator where there is one. Under torchrun each rank has its own."""
-    if device != "auto":
-        try:
-            chosen = torch.device(device)
-        except RuntimeError as error:
-            raise UserError(f"unknown device {device!r}: write auto, cpu, cuda, cuda:1 or mps") from error
-        if chosen.type == "cuda" and not torch.cuda.is_available():
-            raise UserError(f"device {device!r} is not available on this machine: use --device auto or cpu")
-        return chosen
-    if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise UserError(f"unknown device {device!r}: write auto, cpu, cuda, cuda:1 or mps") from error
+    if chosen.type == "cuda" and chosen.index is None:
+        chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if (chosen.index or 0) >= count.get(chosen.type, 1):
+        raise UserError(f"device {device!r} is not available on this machine: write auto or cpu")
+    return chosen
 
 
 def supports_bf16(device: torch.device) -> bool:

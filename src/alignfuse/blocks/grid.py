@@ -61,7 +61,7 @@ class GridEncoder(nn.Module):
             for _ in range(config.layers)
         )
         self.norm = nn.LayerNorm(config.width, eps=config.eps)
-        initialise(self)
+        initialise(self, std=0.02)
         nn.init.trunc_normal_(self.positions, std=0.02)
         self.network = EfficientNetLite0().requires_grad_(not config.freeze)
 

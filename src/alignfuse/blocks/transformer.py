@@ -114,7 +114,7 @@ class Block(nn.Module):
         return x if self.pre else norm(x)
 
 
-def initialise(module: nn.Module, std: float = 0.02) -> None:
+def initialise(module: nn.Module, std: float) -> None:
     """Normal weights and zero biases for linear layers and embeddings, as BERT and ViT start."""
     for part in module.modules():
         if isinstance(part, nn.Linear):

@@ -18,9 +18,11 @@ SIZES = {
     # for the embedded world, tests and first tries: minutes on two CPU cores
     "toy": ALBEFConfig(
         image=VisionConfig(
-            image_size=(32, 32), patch_size=8, stem="convolution", width=128, layers=4, heads=4, hidden=512
+            image_size=(32, 32), patch_size=8, stem="convolution", width=128, layers=4, heads=4, hidden=512, init_std=0.06
         ),
-        text=TextConfig(width=128, layers=2, fusion_layers=3, heads=4, hidden=512, positions=64, dropout=0.0),
+        text=TextConfig(
+            width=128, layers=2, fusion_layers=3, heads=4, hidden=512, positions=64, dropout=0.0, init_std=0.06
+        ),
         embed_dim=64,
     ),
     # a few ten thousand pairs, one GPU

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from alignfuse.blocks.tokens import Text
 from alignfuse.convert import albef
-from alignfuse.convert.initial import image_config, init_from, text_config
+from alignfuse.convert.initial import image_config, init_from, text_config, whole_config
 from alignfuse.convert.run import load_training, model_config
 from alignfuse.convert.write import convert_albef
 from alignfuse.data.preprocessing import Preprocessing
@@ -175,6 +175,15 @@ def test_parts_of_a_checkpoint_as_starting_weights(checkpoint: Path, state: dict
     }  # fmt: skip
     assert torch.equal(model.fusion_encoder.blocks[1].cross.query.weight,
                        state["text_encoder.bert.encoder.layer.3.crossattention.self.query.weight"])  # fmt: skip
+
+
+def test_sizes_of_a_whole_start(checkpoint: Path, run: Path) -> None:
+    """An official file and the directory that was made of it bring the same sizes, and the image size that is asked."""
+    assert whole_config(checkpoint) == whole_config(run) == model_config(run)
+    sizes = whole_config(checkpoint, image_size=(96, 32))
+    assert sizes.image.image_size == (96, 32)
+    model = ALBEF(sizes)
+    assert init_from(model, whole=checkpoint).resized["image_encoder.positions"] == "from 4 x 4 to 6 x 2 places"
 
 
 def test_a_file_without_momentum_copies(state: dict[str, torch.Tensor], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from alignfuse.convert.report import LoadReport, summary
 from alignfuse.convert.source import IMAGE_PARTS, TEXT_PARTS, Source
 from alignfuse.data.tokenizer import Tokenizer
 from alignfuse.errors import UserError
-from alignfuse.models.albef import ALBEF
+from alignfuse.models.albef import ALBEF, ALBEFConfig
 
 Recogniser = Callable[[Path, dict[str, Tensor]], Source | None]
 
@@ -103,6 +103,15 @@ def image_config(
             return replace(like, image_size=size)
         return replace(config, image_size=size, width=like.width, heads=like.heads, hidden=like.hidden)
     return replace(config, image_size=size, dropout=like.dropout)
+
+
+def whole_config(path: Path, *, image_size: tuple[int, int] | None = None, trust: bool = False) -> ALBEFConfig:
+    """The sizes of an official ALBEF checkpoint or of one of our run directories, at its own image size or another."""
+    if path.is_dir() or path.name == "model.safetensors":
+        config = run.model_config(path if path.is_dir() else path.parent)
+    else:
+        config = albef.read(path, trust=trust).config
+    return config if image_size is None else replace(config, image=replace(config.image, image_size=image_size))
 
 
 def check_vocabulary(path: Path, tokenizer: Tokenizer) -> None:

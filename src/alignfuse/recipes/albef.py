@@ -18,7 +18,14 @@ SIZES = {
     # for the embedded world, tests and first tries: minutes on two CPU cores
     "toy": ALBEFConfig(
         image=VisionConfig(
-            image_size=(32, 32), patch_size=8, stem="convolution", width=128, layers=4, heads=4, hidden=512, init_std=0.06
+            image_size=(32, 32),
+            patch_size=8,
+            stem="convolution",
+            width=128,
+            layers=4,
+            heads=4,
+            hidden=512,
+            init_std=0.06,
         ),
         text=TextConfig(
             width=128, layers=2, fusion_layers=3, heads=4, hidden=512, positions=64, dropout=0.0, init_std=0.06
@@ -35,6 +42,14 @@ SIZES = {
 }
 
 
+# What a narrow model, a small set and a short run want otherwise than the paper.
+RATE = {"toy": 1e-3, "small": 3e-4}
+SHORT = ALBEFTraining(
+    momentum=0.99,
+    temperature_range=(0.05, 0.5),  # at a high rate the temperature falls faster than the features come
+)
+
+
 def pretrain(data: DataConfig, *, size: str = "base", start: StartConfig | None = None) -> PretrainRun:
     """The paper's pretraining at a size; toy and small have a higher rate, warm-up by share, and clipping."""
     run = PretrainRun(
@@ -49,14 +64,14 @@ def pretrain(data: DataConfig, *, size: str = "base", start: StartConfig | None 
     )
     if size == "base":
         return run
-    rate = {"toy": 1e-3, "small": 3e-4}[size]
     training = replace(
         run.training,
+        batch_size=32 if size == "toy" else 64,
         clip_norm=1.0,
-        optimizer=OptimizerConfig(lr=rate, betas=(0.9, 0.98)),
+        optimizer=OptimizerConfig(lr=RATE[size], betas=(0.9, 0.98)),
         schedule=ScheduleConfig(warmup=0.05, end=0.01),
     )
-    return replace(run, training=training)
+    return replace(run, objective=SHORT if size == "toy" else run.objective, training=training)
 
 
 def debug(data: DataConfig) -> PretrainRun:

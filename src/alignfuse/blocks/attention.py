@@ -1,7 +1,7 @@
 """Multi-head attention with one fused projection per source, for self-attention and for reading a memory.
 
-Shapes: B queries' batch, N remembered sequences, L query tokens, P real tokens of a packed batch, S key tokens, D width,
-M memory width, H heads, E width per head.
+Shapes: B queries' batch, N remembered sequences, L query tokens, P real tokens of a packed batch, S key tokens,
+D width, M memory width, H heads, E width per head.
 """
 
 from typing import NamedTuple

@@ -64,7 +64,7 @@ class Block(nn.Module):
         *,
         first_only: bool = False,
     ) -> Float[Tensor, "*asking D"]:
-        """Tokens read each other where the mask allows it; with `first_only`, the first of each row alone: [B, 1, D]."""
+        """Tokens read each other where the mask allows it; with `first_only` the first of each row alone, [B, 1, D]."""
         read = self.attention(self.attention_norm(x) if self.pre else x, mask, packing, first_only=first_only)
         if first_only:
             x = (x if packing is None else packing.unpack(x))[:, :1]

@@ -53,9 +53,7 @@ def normalise(
     return (images.float() - scale[0]) / scale[1]
 
 
-def resize_positions(
-    table: Float[Tensor, "1 L D"], old: Grid, new: Grid, *, prefix: int = 1
-) -> Float[Tensor, "1 N D"]:
+def resize_positions(table: Float[Tensor, "1 L D"], old: Grid, new: Grid, *, prefix: int = 1) -> Float[Tensor, "1 N D"]:
     """The position table for another grid: bicubic on the grid part, the prefix ([CLS]) kept as it is."""
     if old == new:
         return table
@@ -95,9 +93,7 @@ class VisionTransformer(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, config.width))
         self.positions = nn.Parameter(torch.zeros(1, 1 + rows * columns, config.width))
         self.blocks = nn.ModuleList(
-            Block(
-                config.width, config.heads, hidden=config.hidden, norm="pre", eps=config.eps, dropout=config.dropout
-            )
+            Block(config.width, config.heads, hidden=config.hidden, norm="pre", eps=config.eps, dropout=config.dropout)
             for _ in range(config.layers)
         )
         self.norm = nn.LayerNorm(config.width, eps=config.eps)

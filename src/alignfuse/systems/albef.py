@@ -105,7 +105,7 @@ class ALBEFSystem(nn.Module):
     def teach(self, batch: Batch) -> Lesson:
         """Teacher features of the batch, gathered over ranks."""
         assert batch.images is not None and batch.text is not None
-        teacher: ALBEF = self.teacher.model
+        teacher = self.teacher.model
         image, text = teacher.encode_image(batch.images), teacher.encode_text(batch.text)
         image_ids, caption_ids = self._ids(batch)
         filled = torch.ones_like(image_ids, dtype=torch.bool)
@@ -116,7 +116,9 @@ class ALBEFSystem(nn.Module):
     def terms(self, batch: Batch, draws: Draws) -> dict[str, int]:
         """Number of terms of each loss of this micro-batch, from its ids and draws alone."""
         image_ids, caption_ids = self._ids(batch)
-        negative = ~(positive_pairs(image_ids, image_ids, caption_ids, self.shared) | torch.eye(len(batch)).bool())
+        shared = self.shared.to(image_ids.device)  # a batch is counted where it was made, on the host
+        positive = positive_pairs(image_ids, image_ids, caption_ids, shared)
+        negative = ~positive.fill_diagonal_(True)
         counts = {"itc": len(batch), "itm": len(batch) + int(negative.any(0).sum() + negative.any(1).sum())}
         if "mlm" in self.training_config.objectives:
             counts["mlm"] = len(draws.mask(batch, self._masking()).where())
@@ -228,7 +230,7 @@ class ALBEFSystem(nn.Module):
         total = masked_language.masked_language_loss(logits, labels)
         if self.training_config.alpha > 0:
             with torch.no_grad():
-                teacher: ALBEF = self.teacher.model
+                teacher = self.teacher.model
                 fused = teacher.fuse(teacher.encode_text(text), teacher.remember(lesson.image))
                 opinion = teacher.predict(fused, where)
             total = (1 - alpha) * total + alpha * distillation.soft_cross_entropy(logits, opinion)

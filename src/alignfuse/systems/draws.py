@@ -20,13 +20,14 @@ GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as a signed number
 
 def scramble(x: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
     """The finaliser of SplitMix64 (Steele et al. 2014) on wrapping 64-bit integers."""
+    x = (x ^ _shifted(x, 30)) * -4658895280553007687
+    x = (x ^ _shifted(x, 27)) * -7723592293110705685
+    return x ^ _shifted(x, 31)
 
-    def shifted(value: Tensor, by: int) -> Tensor:
-        return (value >> by) & ((1 << (64 - by)) - 1)
 
-    x = (x ^ shifted(x, 30)) * -4658895280553007687
-    x = (x ^ shifted(x, 27)) * -7723592293110705685
-    return x ^ shifted(x, 31)
+def _shifted(x: Int[Tensor, "..."], by: int) -> Int[Tensor, "..."]:
+    """Logical shift to the right."""
+    return (x >> by) & ((1 << (64 - by)) - 1)
 
 
 def uniform(seeds: Int[Tensor, " B"], name: str, columns: int) -> Float[Tensor, "B columns"]:

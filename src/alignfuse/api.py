@@ -54,18 +54,20 @@ def load(path: str | Path, *, device: str = "auto") -> "Pipeline":
     Raises UserError where a file is missing or does not belong to the others.
     """
     folder = Path(path)
-    for name in ("config.json", "model.safetensors", "tokenizer.json", "preprocessing.json"):
+    for name in ("config.json", "model.safetensors", "preprocessing.json"):
         if not (folder / name).is_file():
             raise UserError(f"{folder}: no {name} there; give the directory of a run, or its best/")
     settings = read_settings(folder)
     config = from_dict(ALBEFConfig, settings["model"], where="model")
     preprocessing = Preprocessing.load(folder / "preprocessing.json")
-    tokenizer = Tokenizer.from_file(folder / "tokenizer.json", preprocessing.text)
-    if tokenizer.vocab_size != config.text.vocab_size:
-        raise UserError(
-            f"{folder}: tokenizer.json has {tokenizer.vocab_size} words, the model {config.text.vocab_size}: "
-            "they are not of one run"
-        )
+    tokenizer = None
+    if (folder / "tokenizer.json").is_file():
+        tokenizer = Tokenizer.from_file(folder / "tokenizer.json", preprocessing.text)
+        if tokenizer.vocab_size != config.text.vocab_size:
+            raise UserError(
+                f"{folder}: tokenizer.json has {tokenizer.vocab_size} words, the model {config.text.vocab_size}: "
+                "they are not of one run"
+            )
     with torch.device("meta"):
         model = ALBEF(config)
     try:
@@ -78,19 +80,33 @@ def load(path: str | Path, *, device: str = "auto") -> "Pipeline":
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A model with its tokenizer and its image preprocessing. `model` has the verbs."""
+    """A model with its tokenizer and its image preprocessing. `model` has the verbs.
+
+    A converted checkpoint may have come without its vocabulary (`vocabulary` None): it reads images, and ids through
+    the model's verbs, but no texts.
+    """
 
     model: ALBEF
-    tokenizer: Tokenizer
+    vocabulary: Tokenizer | None
     preprocessing: Preprocessing
     name: str  # where it was loaded from
     device: torch.device
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What splits texts for this model."""
+        if self.vocabulary is None:
+            raise UserError(
+                f"{self.name}: no tokenizer.json there, so no texts can be read; convert again with --vocab"
+            )
+        return self.vocabulary
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all that decides an embedding; an index stores it."""
         settings = json.dumps([to_dict(self.model.config), to_dict(self.preprocessing)], sort_keys=True)
-        return fingerprint(self.model, settings, self.tokenizer.core.to_str())
+        words = "" if self.vocabulary is None else self.vocabulary.core.to_str()
+        return fingerprint(self.model, settings, words)
 
     # --- embeddings ---------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 Shapes: B batch, L tokens, H and W pixels.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
@@ -33,19 +34,24 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch with every tensor on `device`."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
-        def move(value: object) -> object:
-            if isinstance(value, Tensor):
-                return value.to(device, non_blocking=True)
-            if isinstance(value, Text):
-                states = None if value.states is None else value.states.to(device, non_blocking=True)
-                return Text(value.ids.to(device, non_blocking=True), value.mask.to(device, non_blocking=True), states)
-            return value
-
-        return Batch(**{field.name: move(getattr(self, field.name)) for field in fields(self)})  # type: ignore[arg-type]
+    def pin_memory(self) -> "Batch":
+        """The same batch in page-locked memory, from which copies to an accelerator run beside the computation."""
+        return self._each(Tensor.pin_memory)
 
     def __len__(self) -> int:
         for value in (self.images, self.image_ids, self.caption_ids):
             if value is not None:
                 return len(value)
         return 0 if self.text is None else len(self.text.ids)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        def changed(value: object) -> object:
+            if isinstance(value, Tensor):
+                return change(value)
+            if isinstance(value, Text):
+                return Text(*(part if part is None else change(part) for part in value))
+            return value
+
+        return Batch(**{field.name: changed(getattr(self, field.name)) for field in fields(self)})  # type: ignore[arg-type]

@@ -201,6 +201,7 @@ class PairLoader:
             batch_sampler=keys,
             collate_fn=self.collate,
             num_workers=self.workers,
+            pin_memory=torch.cuda.is_available(),
             worker_init_fn=_begin_worker,
             generator=torch.Generator(),  # the default one belongs to dropout
         )

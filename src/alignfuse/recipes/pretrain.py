@@ -10,7 +10,7 @@ import torch
 
 from alignfuse.config import from_dict, to_dict
 from alignfuse.convert.files import read_settings
-from alignfuse.convert.initial import image_config, init_from, text_config
+from alignfuse.convert.initial import image_config, init_from, text_config, whole_config
 from alignfuse.convert.run import load_training
 from alignfuse.data.augment import Augment, AugmentConfig
 from alignfuse.data.batches import ImageBatches, TextBatches
@@ -56,7 +56,8 @@ class StartConfig:
     text: str | None = None  # a BERT, or the text side of one of the above
     image: str | None = None  # a ViT, DeiT or EfficientNet-Lite0, or the image side
     keep_queue: bool = False  # keep the old features of `run` as negatives, as the official code does
-    allow_missing: bool = False
+    allow_missing: bool = False  # parts that a source should hold and does not may start from scratch
+    trust: bool = False  # open pickles that may run code
     vocabulary: str | None = None  # vocab.txt, tokenizer.json or a folder with one; None: that of the start, or trained
     vocab_size: int = 10_000  # of a trained vocabulary
 
@@ -201,12 +202,14 @@ def choose_tokenizer(run: PretrainRun, train: Sequence[Record], resumed: Path | 
 
 def fitting_sizes(run: PretrainRun, tokenizer: Tokenizer) -> ALBEFConfig:
     """The model's sizes with the tokenizer's vocabulary, and those that the starting weights bring."""
-    model, start = run.model, run.start
+    model, start, size = run.model, run.start, run.model.image.image_size
+    if start.run is not None:
+        model = whole_config(Path(start.run), image_size=size, trust=start.trust)
     if start.text is not None:
-        model = replace(model, text=text_config(Path(start.text), model.text))
+        model = replace(model, text=text_config(Path(start.text), model.text, trust=start.trust))
     if start.image is not None:
-        size = model.image.image_size
-        model = replace(model, image=image_config(Path(start.image), model.image, image_size=size))
+        image = image_config(Path(start.image), model.image, image_size=size, trust=start.trust)
+        model = replace(model, image=image)
     if run.text.max_tokens > model.text.positions:
         raise UserError(
             f"text.max_tokens is {run.text.max_tokens}, but the model has {model.text.positions} positions: "
@@ -230,7 +233,13 @@ def load_start(system: ALBEFSystem, start: StartConfig, tokenizer: Tokenizer) ->
         return
     whole, text, image = paths
     report = init_from(
-        system.model, whole=whole, text=text, image=image, tokenizer=tokenizer, allow_missing=start.allow_missing
+        system.model,
+        whole=whole,
+        text=text,
+        image=image,
+        tokenizer=tokenizer,
+        allow_missing=start.allow_missing,
+        trust=start.trust,
     )
     logger.info("%s", report)
     system.teacher.copy(system.model)

@@ -51,7 +51,7 @@ class Batch:
             if isinstance(value, Tensor):
                 return change(value)
             if isinstance(value, Text):
-                return Text(*(part if part is None else change(part) for part in value))
+                return Text(change(value.ids), change(value.mask), None if value.states is None else change(value.states))
             return value
 
         return Batch(**{field.name: changed(getattr(self, field.name)) for field in fields(self)})  # type: ignore[arg-type]

@@ -144,9 +144,7 @@ class TestMemory:
 
     @pytest.mark.parametrize("index", [None, [0, 0, 0]])
     @pytest.mark.parametrize("packed", [False, True])
-    def test_one_sequence_read_as_one_long_query(
-        self, cross: Attention, index: list[int] | None, packed: bool
-    ) -> None:
+    def test_one_sequence_read_as_one_long_query(self, cross: Attention, index: list[int] | None, packed: bool) -> None:
         """The same as loops, and as the path for several sequences."""
         x, states = normal(B, L, D), normal(2, S, M, seed=1)
         one = cross.remember(states[1:], self.MASK[1:])

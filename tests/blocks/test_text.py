@@ -114,9 +114,7 @@ class TestFusionEncoder:
         assert torch.allclose(fusion(encoded, one).states, several.states, atol=1e-5)
 
     @pytest.mark.parametrize("index", [None, [1, 1, 0]])
-    def test_the_first_token_alone(
-        self, encoder: TextEncoder, fusion: FusionEncoder, index: list[int] | None
-    ) -> None:
+    def test_the_first_token_alone(self, encoder: TextEncoder, fusion: FusionEncoder, index: list[int] | None) -> None:
         encoded, memory = encoder(text()), fusion.remember(image())
         image_of = None if index is None else torch.tensor(index)
         first = fusion(encoded, memory, image_of, first_only=True)

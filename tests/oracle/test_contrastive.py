@@ -94,9 +94,7 @@ class TestPositives:
 
         images, owners, captions = draw(-1, 5, 6), draw(-1, 5, 9), draw(-1, 4, 9)
         shared = sorted({pair(i, c) for i, c in zip(draw(0, 5, 6), draw(0, 4, 6), strict=True)})
-        table = positive_pairs(
-            torch.tensor(images), torch.tensor(owners), torch.tensor(captions), torch.tensor(shared)
-        )
+        table = positive_pairs(torch.tensor(images), torch.tensor(owners), torch.tensor(captions), torch.tensor(shared))
         assert torch.equal(table, positives_in_loops(images, owners, captions, shared))
 
 

@@ -13,9 +13,7 @@ TEACHER = torch.tensor([[LOG3, 0.0]])
 HARD = torch.tensor([[0.0, 1.0]])
 
 
-@pytest.mark.parametrize(
-    ("alpha", "expected"), [(0.0, [0.0, 1.0]), (0.4, [0.3, 0.7]), (1.0, [0.75, 0.25])]
-)
+@pytest.mark.parametrize(("alpha", "expected"), [(0.0, [0.0, 1.0]), (0.4, [0.3, 0.7]), (1.0, [0.75, 0.25])])
 def test_blended_targets(alpha: float, expected: list[float]) -> None:
     assert torch.allclose(blend(HARD, TEACHER, alpha), torch.tensor([expected]))
 

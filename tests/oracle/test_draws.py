@@ -87,7 +87,9 @@ class TestIndependence:
         whole = mask(batch)
         order = torch.randperm(16, generator=torch.Generator().manual_seed(1))
         moved = mask(take(batch, order, 14))
-        assert torch.equal(moved.ids[:, :10], whole.ids[order]) and torch.equal(moved.labels[:, :10], whole.labels[order])
+        assert torch.equal(moved.ids[:, :10], whole.ids[order]) and torch.equal(
+            moved.labels[:, :10], whole.labels[order]
+        )
         alone = mask(take(batch, [5], 10))
         assert torch.equal(alone.ids, whole.ids[5:6])
 
@@ -152,4 +154,3 @@ class TestGivenDraws:
 def test_masking_needs_places() -> None:
     with pytest.raises(ValueError, match="places that may be masked"):
         RandomDraws(torch.arange(1)).mask(Batch(text=texts(1, 3).text), MASKING)
-

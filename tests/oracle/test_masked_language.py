@@ -29,7 +29,9 @@ def texts(seed: int = 0) -> Batch:
     maskable = (place > 0) & (place < ends)
     starts = torch.rand(ROWS, LENGTH, generator=random) < 0.5
     words = torch.where(maskable, starts.cumsum(1), -1)
-    return Batch(text=Text(ids, place <= ends), maskable=maskable, words=words, seeds=torch.arange(ROWS) + 10_000 * seed)
+    return Batch(
+        text=Text(ids, place <= ends), maskable=maskable, words=words, seeds=torch.arange(ROWS) + 10_000 * seed
+    )
 
 
 def masked(batch: Batch, *, probability: float = 0.15, whole_word: bool = False) -> Masked:

@@ -124,9 +124,7 @@ class TestLoss:
         labels, valid = torch.tensor([1, 1, 0, 0]), torch.tensor([True, True, False, False])
         loss = matching_loss(logits, labels, valid)
         loss.backward()
-        assert loss.item() == pytest.approx(
-            matching_loss(logits[:2].detach(), labels[:2], valid[:2]).item(), rel=1e-6
-        )
+        assert loss.item() == pytest.approx(matching_loss(logits[:2].detach(), labels[:2], valid[:2]).item(), rel=1e-6)
         assert logits.grad is not None
         assert torch.equal(logits.grad[2:], torch.zeros(2, 2)) and logits.grad[:2].abs().min() > 0
 

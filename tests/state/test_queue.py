@@ -54,7 +54,8 @@ def test_slots_are_written_in_their_order() -> None:
 def test_a_queue_of_no_size() -> None:
     queue = FeatureQueue(0, E)
     queue.push(entries(0, 5))
-    assert [len(part) for part in queue.keys()] == [0] * 5
+    images, texts, image_ids, caption_ids, filled = queue.keys()
+    assert len(images) == len(texts) == len(image_ids) == len(caption_ids) == len(filled) == 0
 
 
 def test_pushed_features_are_copies_without_gradient() -> None:

@@ -13,9 +13,7 @@ def ramp(alpha: float, epoch: float, epochs: float) -> float:
     return alpha if epochs <= 0 else alpha * min(1.0, epoch / epochs)
 
 
-def blend(
-    hard: Float[Tensor, "N K"], teacher_logits: Float[Tensor, "N K"], alpha: float
-) -> Float[Tensor, "N K"]:
+def blend(hard: Float[Tensor, "N K"], teacher_logits: Float[Tensor, "N K"], alpha: float) -> Float[Tensor, "N K"]:
     """(1 - alpha) * hard targets + alpha * softmax of the teacher; no gradient reaches the teacher."""
     return (1.0 - alpha) * hard + alpha * softmax(teacher_logits.detach().float(), dim=1)
 

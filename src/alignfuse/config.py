@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 import json
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -43,13 +43,36 @@ def from_dict(cls: type[Config], data: Mapping[str, Any], *, where: str = "") ->
 
 
 def override(config: Config, changes: Iterable[str]) -> Config:
-    """The config with changes such as "optimizer.lr=1e-4" applied in order; "none" clears an optional setting."""
+    """The config with changes such as "optimizer.lr=1e-4" applied in order; "none" clears an optional setting.
+
+    A setting may be named by the end of its path, as "optimizer.lr" for "training.optimizer.lr", where one alone ends so.
+    """
     for change in changes:
         path, equals, text = change.partition("=")
         if not equals or not path.strip():
             raise UserError(f"{change!r} is no setting: write name=value, for instance optimizer.lr=1e-4")
-        config = _replaced(config, path.strip().split("."), text.strip(), "")
+        config = _replaced(config, _whole_path(config, path.strip()).split("."), text.strip(), "")
     return config
+
+
+def _whole_path(config: object, path: str) -> str:
+    """The path that a shortened one stands for; itself where it is whole or unknown."""
+    first = path.split(".")[0]
+    if any(field.name == first for field in dataclasses.fields(cast(Any, config))):
+        return path
+    ends = [whole for whole in _paths(config, "") if f".{whole}".endswith(f".{path}")]
+    if len(ends) > 1:
+        raise UserError(f"{path!r} may be {' or '.join(ends)}: write more of it")
+    return ends[0] if ends else path
+
+
+def _paths(config: object, where: str) -> Iterator[str]:
+    """The whole path of every setting."""
+    for field in dataclasses.fields(cast(Any, config)):
+        value, path = getattr(config, field.name), _join(where, field.name)
+        yield path
+        if dataclasses.is_dataclass(value):
+            yield from _paths(value, path)
 
 
 def _replaced(config: Config, path: Sequence[str], text: str, where: str) -> Config:

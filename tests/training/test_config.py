@@ -136,3 +136,24 @@ def test_a_mistake_names_the_setting(change: str, message: str) -> None:
 def test_a_mistake_in_a_file_names_the_setting(data: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         from_dict(Run, data)
+
+
+def test_the_end_of_a_path_names_a_setting() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Inner:
+        lr: float = 1.0
+
+    @dataclass(frozen=True, kw_only=True)
+    class Outer:
+        optimizer: Inner = Inner()
+        other: Inner = Inner()
+
+    @dataclass(frozen=True, kw_only=True)
+    class Run:
+        training: Outer = Outer()
+
+    assert override(Run(), ["optimizer.lr=0.5"]).training == Outer(optimizer=Inner(lr=0.5))
+    with pytest.raises(UserError, match=r"training\.optimizer\.lr or training\.other\.lr"):
+        override(Run(), ["lr=0.5"])
+    with pytest.raises(UserError, match="unknown setting 'rate'"):
+        override(Run(), ["rate=0.5"])

@@ -51,7 +51,8 @@ class Batch:
             if isinstance(value, Tensor):
                 return change(value)
             if isinstance(value, Text):
-                return Text(change(value.ids), change(value.mask), None if value.states is None else change(value.states))
+                states = None if value.states is None else change(value.states)
+                return Text(change(value.ids), change(value.mask), states)
             return value
 
         return Batch(**{field.name: changed(getattr(self, field.name)) for field in fields(self)})  # type: ignore[arg-type]

@@ -45,7 +45,7 @@ def from_dict(cls: type[Config], data: Mapping[str, Any], *, where: str = "") ->
 def override(config: Config, changes: Iterable[str]) -> Config:
     """The config with changes such as "optimizer.lr=1e-4" applied in order; "none" clears an optional setting.
 
-    A setting may be named by the end of its path, as "optimizer.lr" for "training.optimizer.lr", where one alone ends so.
+    A setting may be named by the end of its path, as "optimizer.lr" for "training.optimizer.lr", where one ends so.
     """
     for change in changes:
         path, equals, text = change.partition("=")

@@ -49,7 +49,7 @@ def test_the_warning_comes_once_and_again_after_recovery(caplog: pytest.LogCaptu
         for _ in range(5):
             watch.look(means(0.6365, 0, 1), 10)
         assert len(caplog.records) == 1
-        assert "ITM has given every pair the same answer for 100 steps (loss 0.6365" in caplog.text
+        assert "ITM has given every pair the same answer for 400 steps (loss 0.6365" in caplog.text
         watch.look(means(0.3, 0.8, 0.9), 10)
         watch.look(means(0.6365, 0, 1), PATIENCE)
         assert len(caplog.records) == 2

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from alignfuse.training.step import Mean
 
 logger = logging.getLogger(__name__)
-PATIENCE = 100  # steps of constant answers before the warning: at the start they are normal
+PATIENCE = 400  # steps of constant answers before the warning: the first few hundred of any run are so
 
 
 def answers_constantly(means: Mapping[str, Mean]) -> bool:

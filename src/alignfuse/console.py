@@ -3,12 +3,16 @@
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+Show = Callable[[str, str, int, int | None], None]  # stage, unit, done, total
+SILENCE = 30.0  # seconds between lines where stderr is no terminal
 
 
 def show(result: object, text: str, as_json: bool) -> None:
@@ -28,20 +32,35 @@ class Rate(ProgressColumn):
     """Units per second."""
 
     def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.0f} {task.fields['unit']}/s" if task.speed else "")
+        return Text(f"{task.speed:,.0f} {task.fields['unit']}/s" if task.speed else "")
 
 
 @contextmanager
-def progress(task: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left while the block runs; it yields what to call: `advance(done, total)`.
-
-    Nothing is drawn where stderr is no terminal.
-    """
+def progress() -> Iterator[Show]:
+    """Bars with rate and time left, one for each stage; a line now and then where stderr is no terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda done, total: None
+        yield _lines()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        number = bar.add_task(task, total=None, unit=unit)
-        yield lambda done, total: bar.update(number, completed=done, total=total)
+    with Progress(*columns, console=console, transient=True) as bars:
+        stages: dict[str, int] = {}
+
+        def update(stage: str, unit: str, done: int, total: int | None) -> None:
+            if stage not in stages:
+                stages[stage] = bars.add_task(stage, total=total, unit=unit)
+            bars.update(stages[stage], completed=done, total=total)  # type: ignore[arg-type]
+
+        yield update
+
+
+def _lines() -> Show:
+    spoken = time.monotonic()
+
+    def say(stage: str, unit: str, done: int, total: int | None) -> None:
+        nonlocal spoken
+        if time.monotonic() - spoken > SILENCE:
+            spoken = time.monotonic()
+            print(f"{stage}: {done:,}{'' if total is None else f' of {total:,}'} {unit}", file=sys.stderr)
+
+    return say

@@ -1,9 +1,10 @@
 """Which records train, and which are held out."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from alignfuse.data.records import Record
+from alignfuse.errors import UserError
 
 # Spellings of the usual splits. `restval` is the part of COCO's validation images that Karpathy's split trains on.
 SPELLINGS = {
@@ -36,6 +37,23 @@ def split_records(records: Iterable[Record], *, held_out: float = 0.05) -> dict[
     for name, record in zip(names, records, strict=True):
         splits.setdefault(name, []).append(record)
     return splits
+
+
+def choose_split(records: Sequence[Record], name: str | None = None) -> tuple[str, list[Record]]:
+    """One split and what it is called: the one named, "all" of them, or without a name test, else val.
+
+    Data without splits: "train" and "val" are the parts that `split_records` makes, any other name means all of it.
+    Raises UserError for a split that is not there.
+    """
+    divided = any(record.split is not None for record in records)
+    if name == "all" or (name is not None and not divided and _canonical(name) not in ("train", "val")):
+        return name, list(records)
+    splits = split_records(records)
+    chosen = _canonical(name) if name is not None else next((s for s in ("test", "val") if s in splits), "test")
+    if chosen not in splits:
+        found = ", ".join(f"{split} ({len(members)} images)" for split, members in splits.items())
+        raise UserError(f"no split {chosen!r} in the data; it holds {found}, and all")
+    return chosen, splits[chosen]
 
 
 def _canonical(split: str | None) -> str:

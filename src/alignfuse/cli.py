@@ -218,7 +218,7 @@ def world_export(
     out: Annotated[Path, typer.Argument(help="New or empty folder to write into.")],
     count: Annotated[int, typer.Option(min=1, help="Scenes for training; val and test get a tenth each.")] = 10_000,
     image_size: Annotated[int, typer.Option(min=16, help="Height and width of the pictures in pixels.")] = 32,
-    layout: Annotated[str, typer.Option("--format", help="jsonl, or the layout of a known data set.")] = "jsonl",
+    layout: Annotated[str, typer.Option("--format", help="jsonl, csv, or the layout of a known data set.")] = "jsonl",
     seed: Annotated[int, typer.Option(help="Another seed gives another world.")] = 0,
     as_json: Json = False,
 ) -> None:

@@ -99,6 +99,7 @@ def test_albef(tmp_path: Path) -> None:
         ("karpathy", "dataset_world.json"),
         ("coco", "captions_train.json"),
         ("albef", "pretrain.json"),
+        ("csv", "captions.csv"),
     ],
 )
 def test_pair_formats_open_in_the_pair_reader(tmp_path: Path, layout: str, file: str) -> None:

@@ -79,6 +79,7 @@ FORMATS: dict[str, Writer] = {
     "karpathy": pair_formats.karpathy,
     "coco": pair_formats.coco,
     "albef": pair_formats.albef,
+    "csv": pair_formats.table,
     "vqa": task_formats.vqa,
     "nlvr2": task_formats.nlvr2,
     "snli-ve": task_formats.snli_ve,

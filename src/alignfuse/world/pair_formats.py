@@ -1,5 +1,6 @@
 """Images with captions in the formats that pair readers know."""
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,16 @@ def jsonl(out: Path, samples: Sequence[Sample], image_size: int) -> list[Path]:
         for sample in samples
     )
     return [write_lines(out / "pairs.jsonl", rows)]
+
+
+def table(out: Path, samples: Sequence[Sample], image_size: int) -> list[Path]:
+    """A CSV table with one row per caption."""
+    path = out / "captions.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["image", "caption", "split"])
+        writer.writerows([image_path(sample), text, sample.split] for sample in samples for text in texts(sample))
+    return [path]
 
 
 def karpathy(out: Path, samples: Sequence[Sample], image_size: int) -> list[Path]:

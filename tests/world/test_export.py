@@ -1,5 +1,6 @@
 """Exported files hold what the world holds, in the layouts that the official code reads."""
 
+import csv
 import json
 import pickle
 from pathlib import Path
@@ -92,6 +93,15 @@ def test_albef(tmp_path: Path) -> None:
     assert len({row["image_id"] for row in per_caption}) == 9
 
 
+def test_csv(tmp_path: Path) -> None:
+    out = written(tmp_path, "csv")
+    with (out / "captions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["caption"] for row in rows] == [text for sample in expected() for text in texts(sample)]
+    assert [row["split"] for row in rows] == [sample.split for sample in expected() for _ in range(5)]
+    assert all((out / row["image"]).is_file() for row in rows)
+
+
 @pytest.mark.parametrize(
     ("layout", "file"),
     [
@@ -181,7 +191,7 @@ def test_refcoco(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="jsonl, karpathy, coco"):
-        export(tmp_path / "out", SIZES, format="csv")
+        export(tmp_path / "out", SIZES, format="yaml")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="not an empty folder"):

@@ -1,0 +1,57 @@
+"""All numbers of the demo."""
+
+from dataclasses import dataclass, field
+
+from alignfuse.models.albef import ALBEFConfig
+from alignfuse.recipes.albef import SIZES
+from alignfuse.recipes.pretrain import ValidationConfig
+from alignfuse.systems.albef import ALBEFTraining
+from alignfuse.training.optimizer import OptimizerConfig
+from alignfuse.training.schedule import ScheduleConfig
+from alignfuse.training.settings import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    """Scenes, training within a span of time, evaluation; the defaults fit ten minutes on two cores."""
+
+    # scenes
+    seed: int = 0
+    things: tuple[float, ...] = (0.35, 0.65)  # how often a scene holds 1, 2 ... things
+    train: int = 12_000
+    val: int = 200
+    test: int = 1000
+    # training
+    minutes: float = 6.5  # as many steps as fit
+    fewest_steps: int = 200
+    most_steps: int = 6000
+    measured_steps: int = 12
+    log_lines: int = 150
+    model: ALBEFConfig = field(default_factory=lambda: SIZES["toy"])
+    objective: ALBEFTraining = field(
+        default_factory=lambda: ALBEFTraining(alpha=0.0, momentum=0.99, queue_size=1024, mask_probability=0.25)
+    )
+    training: TrainingConfig = field(
+        default_factory=lambda: TrainingConfig(
+            batch_size=64,
+            clip_norm=1.0,
+            optimizer=OptimizerConfig(lr=1e-3, betas=(0.9, 0.98)),
+            schedule=ScheduleConfig(warmup=0.05, end=0.01),
+        )
+    )
+    validation: ValidationConfig = field(default_factory=lambda: ValidationConfig(k=8, images=100))
+    # evaluation
+    k: int = 16  # length of a shortlist
+    captions: int = 1  # of each held-out scene, that are ranked
+    masked_words: int = 2  # of each held-out scene
+    pairs: int = 2000  # captions with one word wrong
+    phrases: tuple[str, ...] = ("a red ring", "a large striped square")
+
+
+def quick() -> DemoConfig:
+    """The same path in few steps, for tests."""
+    return DemoConfig(
+        train=400, val=20, test=60, fewest_steps=30, most_steps=30, measured_steps=2, pairs=80,
+        training=TrainingConfig(batch_size=16, clip_norm=1.0, workers=0, optimizer=OptimizerConfig(lr=1e-3)),
+        validation=ValidationConfig(k=4, images=20),
+    )  # fmt: skip

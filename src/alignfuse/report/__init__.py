@@ -1,0 +1,1 @@
+"""Reports of runs: one self-contained HTML page with charts and pictures."""

@@ -63,7 +63,19 @@ def _whole_path(config: object, path: str) -> str:
     ends = [whole for whole in _paths(config, "") if f".{whole}".endswith(f".{path}")]
     if len(ends) > 1:
         raise UserError(f"{path!r} may be {' or '.join(ends)}: write more of it")
+    if not ends and (near := _nearest(config, path)):
+        raise UserError(f"unknown setting {path!r}; did you mean {near!r}?")
     return ends[0] if ends else path
+
+
+def _nearest(config: object, path: str) -> str | None:
+    """The whole path of the setting whose path, or an end of it, is spelt most like this one."""
+    wholes = {}
+    for whole in _paths(config, ""):
+        names = whole.split(".")
+        wholes.update({".".join(names[start:]): whole for start in range(len(names))})
+    near = difflib.get_close_matches(path, wholes, n=1, cutoff=0.7)
+    return wholes[near[0]] if near else None
 
 
 def _paths(config: object, where: str) -> Iterator[str]:

@@ -157,3 +157,6 @@ def test_the_end_of_a_path_names_a_setting() -> None:
         override(Run(), ["lr=0.5"])
     with pytest.raises(UserError, match="unknown setting 'rate'"):
         override(Run(), ["rate=0.5"])
+    for misspelt in ("optimiser.lr", "trainning.optimizer.lr"):
+        with pytest.raises(UserError, match=r"did you mean 'training\.optimizer\.lr'"):
+            override(Run(), [f"{misspelt}=0.5"])

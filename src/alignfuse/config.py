@@ -95,7 +95,8 @@ def _replaced(config: Config, path: Sequence[str], text: str, where: str) -> Con
     if name not in fields:
         raise UserError(_unknown(name, fields, where))
     kind, old = get_type_hints(type(config))[name], getattr(config, name)
-    if dataclasses.is_dataclass(old):
+    cleared = not rest and type(None) in get_args(kind) and text.lower() in ("none", "null")
+    if dataclasses.is_dataclass(old) and not cleared:
         if not rest:
             inner = ", ".join(f"{full}.{field.name}" for field in dataclasses.fields(old))
             raise UserError(f"{full!r} is a group of settings: set one of {inner}")

@@ -138,6 +138,21 @@ def test_a_mistake_in_a_file_names_the_setting(data: dict, message: str) -> None
         from_dict(Run, data)
 
 
+def test_a_group_of_settings_that_is_optional_can_be_cleared() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Augment:
+        flip: float = 0.5
+
+    @dataclass(frozen=True, kw_only=True)
+    class Outer:
+        augment: Augment | None = Augment()
+        always: Augment = Augment()
+
+    assert override(Outer(), ["augment=none"]).augment is None
+    with pytest.raises(UserError, match="'always' is a group of settings"):
+        override(Outer(), ["always=none"])
+
+
 def test_the_end_of_a_path_names_a_setting() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Inner:

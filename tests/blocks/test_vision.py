@@ -14,6 +14,7 @@ from alignfuse.blocks.vision import (
     convolution_stem,
     normalise,
     resize_positions,
+    sine_positions,
 )
 from tests.blocks.restated import layer_norm, randomised
 
@@ -166,3 +167,16 @@ class TestConvolutionStem:
     def test_patch_sizes_that_are_no_power_of_two(self, patch: int) -> None:
         with pytest.raises(ValueError, match=f"power of two, not {patch}"):
             convolution_stem(32, patch)
+
+
+def test_sine_positions_tell_every_place_from_every_other() -> None:
+    table = sine_positions((3, 5), 32)
+    assert table.shape == (15, 32)
+    distances = torch.cdist(table, table) + 9 * torch.eye(15)
+    assert distances.min() > 0.5
+    torch.testing.assert_close(table[7, 0], torch.tensor(1.0).sin() / 2)  # row 1 at the first frequency
+    torch.testing.assert_close(table[7, 16], torch.tensor(2.0).sin() / 2)  # column 2
+    model = VisionTransformer(
+        VisionConfig(image_size=(24, 40), patch_size=8, width=32, layers=1, heads=2, hidden=32, position_init="sine")
+    )
+    torch.testing.assert_close(model.positions[0, 1:], table)

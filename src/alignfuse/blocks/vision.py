@@ -33,6 +33,7 @@ class VisionConfig:
     eps: float = 1e-6
     dropout: float = 0.0
     init_std: float = 0.02  # of linear weights at the start; a narrow model learns faster from about 1 / sqrt(2 width)
+    position_init: Literal["normal", "sine"] = "normal"  # sine: places are told apart from the first step on
     stem: Literal["patch", "convolution"] = "patch"
     mean: tuple[float, float, float] = CLIP_MEAN
     std: tuple[float, float, float] = CLIP_STD
@@ -60,6 +61,16 @@ def resize_positions(table: Float[Tensor, "1 L D"], old: Grid, new: Grid, *, pre
     grid = table[:, prefix:].reshape(1, *old, -1).permute(0, 3, 1, 2).float()
     resized = interpolate(grid, size=new, mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
     return torch.cat([table[:, :prefix], resized.to(table.dtype)], dim=1)
+
+
+def sine_positions(grid: Grid, width: int) -> Float[Tensor, "N D"]:
+    """Sines and cosines of row and column at D / 4 frequencies (Vaswani et al. 2017, for two axes), of amplitude 0.5."""
+    if width % 4:
+        raise ValueError(f"sine positions need a width that is a multiple of 4, not {width}")
+    frequencies = 100.0 ** -(torch.arange(width // 4) / (width // 4))
+    rows, columns = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
+    angles = [axis.flatten()[:, None] * frequencies for axis in (rows, columns)]
+    return 0.5 * torch.cat([wave for angle in angles for wave in (angle.sin(), angle.cos())], dim=1)
 
 
 def convolution_stem(width: int, patch_size: int) -> nn.Sequential:
@@ -100,6 +111,8 @@ class VisionTransformer(nn.Module):
         initialise(self, config.init_std)
         nn.init.trunc_normal_(self.cls_token, std=0.02)
         nn.init.trunc_normal_(self.positions, std=0.02)
+        if config.position_init == "sine":
+            self.positions.data[0, 1:] = sine_positions(config.grid, config.width)
 
     def forward(self, images: Num[Tensor, "B 3 H W"]) -> Tokens:
         """All tokens, [CLS] first. Another image size than the config's gets interpolated positions."""

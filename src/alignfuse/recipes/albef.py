@@ -26,6 +26,7 @@ SIZES = {
             heads=4,
             hidden=512,
             init_std=0.06,
+            position_init="sine",
         ),
         text=TextConfig(
             width=128, layers=2, fusion_layers=3, heads=4, hidden=512, positions=64, dropout=0.0, init_std=0.06

@@ -64,7 +64,7 @@ def resize_positions(table: Float[Tensor, "1 L D"], old: Grid, new: Grid, *, pre
 
 
 def sine_positions(grid: Grid, width: int) -> Float[Tensor, "N D"]:
-    """Sines and cosines of row and column at D / 4 frequencies (Vaswani et al. 2017, for two axes), of amplitude 0.5."""
+    """Sines and cosines of row and column at D / 4 frequencies (Vaswani et al. 2017, for two axes), amplitude 0.5."""
     if width % 4:
         raise ValueError(f"sine positions need a width that is a multiple of 4, not {width}")
     frequencies = 100.0 ** -(torch.arange(width // 4) / (width // 4))

@@ -1,11 +1,10 @@
 """The command line as a user meets it: exit codes, which stream says what, help that works."""
 
-import json
 import logging
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -13,30 +12,7 @@ from typer.main import get_command
 
 from alignfuse import __version__
 from alignfuse.cli import app, main
-
-
-class Outcome(NamedTuple):
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process."""
-
-    def command(*arguments: str | Path) -> Outcome:
-        with pytest.raises(SystemExit) as exit_:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return Outcome(int(exit_.value.code or 0), out, err)
-
-    return command
+from tests.cli.conftest import Run
 
 
 @pytest.fixture
@@ -78,7 +54,7 @@ def test_each_command_shows_an_example_that_parses(path: tuple[str, ...], run: R
 
 def test_version(run: Run) -> None:
     assert f"alignfuse {__version__}\n" in run("version").out
-    assert json.loads(run("version", "--json").out)["alignfuse"] == __version__
+    assert run("version", "--json").json()["alignfuse"] == __version__
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(run: Run, tmp_path: Path) -> None:
@@ -144,7 +120,7 @@ def test_data_check_tells_what_it_understood(run: Run, pairs: Path) -> None:
     outcome = run("data", "check", pairs)
     assert outcome.code == 0
     assert "d.png" in outcome.out
-    result = json.loads(run("data", "check", pairs, "--json").out)
+    result = run("data", "check", pairs, "--json").json()
     assert (result["images"], result["captions"]) == (4, 4)
     assert [problem["kind"] for problem in result["problems"]] == ["missing file"]
     assert "d.png" in result["problems"][0]["detail"]
@@ -167,9 +143,9 @@ def test_data_check_strict_ends_with_1_while_there_are_problems(run: Run, pairs:
 
 def test_world_export_writes_pairs_that_data_check_reads(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "scenes"
-    result = json.loads(run("world", "export", out, "--count", "20", "--seed", "5", "--json").out)
+    result = run("world", "export", out, "--count", 20, "--seed", 5, "--json").json()
     assert result == {"files": [str(out / "pairs.jsonl")], "images": {"train": 20, "val": 2, "test": 2}}
-    report = json.loads(run("data", "check", out / "pairs.jsonl", "--json").out)
+    report = run("data", "check", out / "pairs.jsonl", "--json").json()
     assert report["images"] == 24
     assert report["problems"] == []
     assert run("world", "export", out).code == 2  # never over something that is there

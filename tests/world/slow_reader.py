@@ -7,8 +7,8 @@ from alignfuse.world.scenes import Scene, Thing
 
 MEANS = {"little": "small", "big": "large", "disc": "circle", "over": "above", "under": "below", "centre": "middle"}
 PHRASE = re.compile(
-    r"\b(?:a|the) (small|little|large|big) (red|yellow|green|blue|purple|black) (?:(striped|dotted) )?"
-    r"(circle|disc|square|triangle|cross|ring)\b"
+    r"\b(?:a|the) (small|little|large|big) (red|yellow|green|blue|purple) (?:(striped|dotted) )?"
+    r"(circle|disc|square|triangle|cross)\b"
 )
 RELATION = re.compile(r"^ (?:is )?(?:to the )?(left|right|above|over|below|under)(?: of)? $")
 PLACE = re.compile(r"\b(?:on|at|in) the (left|right|top|bottom|middle|centre)\b(?! of)")
@@ -40,7 +40,7 @@ def plain(word: str) -> str:
 
 def looks_like(thing: Thing, phrase: "re.Match[str]") -> bool:
     size, colour, texture, shape = phrase.groups()
-    said = (plain(size), colour, texture or thing.texture, plain(shape))  # "a red ring" may be striped
+    said = (plain(size), colour, texture or thing.texture, plain(shape))  # "a red cross" may be striped
     return said == (thing.size, thing.colour, thing.texture, thing.shape)
 
 

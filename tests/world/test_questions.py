@@ -7,7 +7,7 @@ from alignfuse.world.questions import possible_answers, questions
 from alignfuse.world.scenes import Scene
 from tests.world.slow_reader import is_true, plain
 
-SINGULAR = {"circles": "circle", "squares": "square", "triangles": "triangle", "crosses": "cross", "rings": "ring"}
+SINGULAR = {"circles": "circle", "squares": "square", "triangles": "triangle", "crosses": "cross"}
 
 
 def right_answer(text: str, scene: Scene) -> str:
@@ -28,7 +28,7 @@ def right_answer(text: str, scene: Scene) -> str:
         return found.shape
     statement = re.sub("^is (there )?", "", text)
     statement = re.sub(
-        r"(disc|circle|square|triangle|cross|ring) (to|above|over|below|under)", r"\1 is \2", statement, count=1
+        r"(disc|circle|square|triangle|cross) (to|above|over|below|under)", r"\1 is \2", statement, count=1
     )
     judgements = {is_true(statement, scene, judge=judge) for judge in ("strict", "lenient")}
     assert len(judgements) == 1

@@ -22,7 +22,6 @@ WORDS: dict[str, dict[str, tuple[str, ...]]] = {
         "square": ("square",),
         "triangle": ("triangle",),
         "cross": ("cross",),
-        "ring": ("ring",),
     },
     "relation": {"left": ("left",), "right": ("right",), "above": ("above", "over"), "below": ("below", "under")},
     "place": {

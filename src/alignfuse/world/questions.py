@@ -8,7 +8,7 @@ from alignfuse.world.captions import ATTRIBUTES, WORDS, Caption, captions
 from alignfuse.world.scenes import COLOURS, SHAPES, SIZES, Scene, Thing
 from alignfuse.world.truth import foil
 
-PLURAL = {"circle": "circles", "square": "squares", "triangle": "triangles", "cross": "crosses", "ring": "rings"}
+PLURAL = {"circle": "circles", "square": "squares", "triangle": "triangles", "cross": "crosses"}
 NUMBERS = ("0", "1", "2", "3", "4")
 RIVALS = {"number": NUMBERS, "yes/no": ("yes", "no"), "colour": COLOURS, "shape": SHAPES, "size": SIZES}
 MISTAKEN = 0.08  # share of annotators who answer something else, three of ten at most
@@ -71,7 +71,7 @@ def _statements(scene: Scene) -> list[Caption]:
 
 
 def _ask(statement: str) -> str:
-    """the ring is on the left -> is the ring on the left; a ring on the left -> is there a ring on the left."""
+    """the cross is on the left -> is the cross on the left; a cross on the left -> is there a cross on the left."""
     words = statement.split()
     if "is" not in words:
         return f"is there {statement}"

@@ -17,12 +17,10 @@ Down = Float[ndarray, "S 1"]
 Grid = Float[ndarray, "S S"]
 Image = UInt8[ndarray, "S S 3"]
 
-RING_HOLE = 0.5  # radius of the hole over the radius of the ring
 CROSS_ARM = 0.36  # half thickness of an arm over half the width of the cross
 MARK_PERIOD = 4.5 / 32  # of stripes and dots, over the canvas
 DOT_RADIUS = 0.3  # over the period
-MARK_SHADE = 0.35  # stripes and dots are darker than their thing, so that its outline stays whole ...
-MARK_ON_BLACK = 0.45  # ... and grey on black
+MARK_SHADE = 0.35  # stripes and dots are darker than their thing, so that its outline stays whole
 
 
 def _circle(x: Across, y: Down) -> Grid:
@@ -47,18 +45,11 @@ def _cross(x: Across, y: Down) -> Grid:
     return distance
 
 
-def _ring(x: Across, y: Down) -> Grid:
-    radius = np.hypot(x, y)
-    distance: Grid = np.maximum(radius - 1, RING_HOLE - radius)
-    return distance
-
-
 SHAPE: dict[str, Callable[[Across, Down], Grid]] = {
     "circle": _circle,
     "square": _square,
     "triangle": _triangle,
     "cross": _cross,
-    "ring": _ring,
 }
 
 
@@ -84,9 +75,8 @@ def _paint(canvas: Float[ndarray, "S S 3"], thing: Thing) -> None:
     across, down = (centres - thing.x)[None, :], (centres - thing.y)[:, None]
     paint = np.array(thing.rgb, np.float32)
     if thing.texture != "solid":
-        mark = np.full_like(paint, MARK_ON_BLACK) if thing.colour == "black" else paint * MARK_SHADE
         marked = _cover(_marks(thing.texture, across / MARK_PERIOD, down / MARK_PERIOD), MARK_PERIOD * side)
-        paint = paint + marked[..., None] * (mark - paint)
+        paint = paint * (1 - marked[..., None] * (1 - MARK_SHADE))
     covered = _cover(SHAPE[thing.shape](across / half, down / half), half * side)
     canvas += covered[..., None] * (paint - canvas)
 

@@ -20,7 +20,6 @@ PAINT = {
     "green": (0.10, 0.62, 0.20),
     "blue": (0.12, 0.30, 0.90),
     "purple": (0.60, 0.15, 0.68),
-    "black": (0.08, 0.08, 0.09),
 }
 PAINT_JITTER = 0.06
 BACKGROUND = (0.80, 0.95)
@@ -74,12 +73,17 @@ def _distinct(samples: Iterator[Sample]) -> Iterator[Sample]:
 
 
 def _kinds(random: Random, count: int) -> list[Thing]:
-    """Things without a place: pairwise different in colour or shape, so that both words together name one of them."""
+    """Things without a place, pairwise different in colour or shape: both words together name one of them.
+
+    Small things are solid: at a few pixels no stripe or dot can be told.
+    """
     looks = random.sample([(colour, shape) for colour in COLOURS for shape in SHAPES], count)
     things = []
     for colour, shape in looks:
         size = random.choice(SIZES)
-        texture = random.choices(list(TEXTURE_WEIGHTS), list(TEXTURE_WEIGHTS.values()))[0]
+        texture = (
+            "solid" if size == "small" else random.choices(list(TEXTURE_WEIGHTS), list(TEXTURE_WEIGHTS.values()))[0]
+        )
         width = random.uniform(*(LARGE_ALONE if count == 1 and size == "large" else WIDTHS[size]))
         red, green, blue = (part + random.uniform(-PAINT_JITTER, PAINT_JITTER) for part in PAINT[colour])
         things.append(Thing(size, colour, texture, shape, 0.5, 0.5, width, (red, green, blue)))

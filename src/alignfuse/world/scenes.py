@@ -6,9 +6,9 @@ Lengths are fractions of the canvas (0-1, x to the right, y down); boxes in pixe
 from dataclasses import dataclass
 
 SIZES = ("small", "large")
-COLOURS = ("red", "yellow", "green", "blue", "purple", "black")
+COLOURS = ("red", "yellow", "green", "blue", "purple")
 TEXTURES = ("solid", "striped", "dotted")
-SHAPES = ("circle", "square", "triangle", "cross", "ring")
+SHAPES = ("circle", "square", "triangle", "cross")
 PLACES = ("left", "right", "top", "bottom", "middle")
 OPPOSITE = {"left": "right", "right": "left", "above": "below", "below": "above"}
 RELATIONS = tuple(OPPOSITE)

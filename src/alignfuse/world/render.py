@@ -76,7 +76,7 @@ def _paint(canvas: Float[ndarray, "S S 3"], thing: Thing) -> None:
     paint = np.array(thing.rgb, np.float32)
     if thing.texture != "solid":
         marked = _cover(_marks(thing.texture, across / MARK_PERIOD, down / MARK_PERIOD), MARK_PERIOD * side)
-        paint = paint * (1 - marked[..., None] * (1 - MARK_SHADE))
+        paint = (paint * (1 - marked[..., None] * (1 - MARK_SHADE))).astype(np.float32)
     covered = _cover(SHAPE[thing.shape](across / half, down / half), half * side)
     canvas += covered[..., None] * (paint - canvas)
 

@@ -38,7 +38,7 @@ def test_the_report_is_one_whole_file(result: DemoResult) -> None:
     assert all(found["src"].startswith("data:image/png;base64,") for found in read.all("img"))
     assert len(read.all("svg")) == 4
     assert len(read.all("figure", "bars")) == 2
-    for text in ("Contrastive loss (ITC)", "re-ranked by ITM", "a red ring", "8 of 16 pairs"):
+    for text in ("Contrastive loss (ITC)", "re-ranked by ITM", "a red cross", "8 of 16 pairs"):
         assert text in read.text
 
 
@@ -46,7 +46,7 @@ def test_the_run_is_one_that_users_have(result: DemoResult) -> None:
     pipe = load(result.out)
     assert pipe.model.config.text.width == 128
     index = pipe.open_index(result.out / "index")
-    assert len(index.search(pipe.embed_texts(["a red ring"]), 5)[0]) == 5
+    assert len(index.search(pipe.embed_texts(["a red cross"]), 5)[0]) == 5
     assert (result.out / "last" / "state.pt").is_file()
     assert json.loads((result.out / "config.json").read_text())["augment"] is None
 
@@ -67,7 +67,7 @@ def test_everything_is_measured_on_the_held_out_scenes(result: DemoResult) -> No
 def test_the_summary_has_the_numbers_and_where_the_report_is(result: DemoResult) -> None:
     text, figures = str(result), json.loads(json.dumps(result.to_dict()))
     assert str(result.out / "report.html") in text
-    assert "one-word pairs" in text and "text to image" in text and "search 'a red ring'" in text
+    assert "one-word pairs" in text and "text to image" in text and "search 'a red cross'" in text
     assert figures["steps"] == 8
     assert figures["understanding"]["one_word_pairs"]["count"] == 80
     assert len(figures["search"]["a large striped square"]) == 3
@@ -89,7 +89,7 @@ def test_a_finished_demo_resumed_trains_no_more(
 
 def test_a_stopped_demo_says_how_to_go_on(result: DemoResult, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "execute", lambda *_, **__: Result(3, False, None))
-    with pytest.raises(UserError, match=f"stopped after step 3; alignfuse demo --resume {result.out} goes on"):
+    with pytest.raises(UserError, match=f"stopped after step 3; alignfuse demo --out {result.out} --resume"):
         demo(result.out, resume=True)
 
 
@@ -111,6 +111,8 @@ def test_overwriting_removes_an_earlier_demo_alone(tmp_path: Path) -> None:
     for name in ("world/images", "index", "best"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="--overwrite"):
+        prepare(tmp_path, FEW, resume=False, overwrite=False)
     assert prepare(tmp_path, quick(), resume=False, overwrite=True) == quick()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo.json", "notes.txt"]
     assert prepare(tmp_path, DemoConfig(), resume=True, overwrite=False) == quick()

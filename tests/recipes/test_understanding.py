@@ -65,7 +65,7 @@ def test_each_pair_is_judged_with_its_own_scene(scenes: list[Scene], tokenizer: 
 
 def test_a_word_beyond_the_longest_text_is_refused(scenes: list[Scene], tokenizer: Tokenizer) -> None:
     knows = pipeline(Oracle(scenes, tokenizer, []))
-    long = MaskedWord(0, "a red circle and " * 20 + "a ring", 81, "shape", frozenset({"ring"}))
+    long = MaskedWord(0, "a red circle and " * 20 + "a cross", 81, "shape", frozenset({"cross"}))
     with pytest.raises(UserError, match="longer than 40 tokens"):
         guess_words(knows, paint(knows, scenes), [long])
 

@@ -67,7 +67,9 @@ class DemoResult:
             lines += ["", f"search '{phrase}'"]
             lines += [f"  {hit.record['id']}  {_first_caption(hit)}" for hit in hits]
         steps = f"{self.run.training.steps:,} steps in {duration(sum(self.seconds.values()))}: {stages}"
-        return "\n".join([*lines, "", steps, f"report: {self.out / 'report.html'}"])
+        report = f"report: {self.out / 'report.html'}"
+        more = f'search on: alignfuse search "a small blue cross" --model {self.out} --in {self.out / "index"}'
+        return "\n".join([*lines, "", steps, report, more])
 
 
 def _first_caption(hit: Hit) -> str:
@@ -121,6 +123,8 @@ def prepare(out: Path, config: DemoConfig, *, resume: bool, overwrite: bool) -> 
     """Make the folder and write the settings into it, or read them from it. Overwriting removes what a demo leaves."""
     stored_config = out / "demo.json"
     ours = stored_config.is_file()
+    if ours and not (resume or overwrite):
+        raise UserError(f"{out} holds a demo: go on with --resume, or replace it with --overwrite")
     checkpoint.prepare(out, resume=resume, overwrite=overwrite)
     if resume:
         if not ours:
@@ -154,7 +158,7 @@ def train(out: Path, config: DemoConfig, device: str) -> PretrainRun:
     run = replace(stored(out), data=planned.data) if resume else within_budget(planned, config, device)
     result = execute(run, out, resume=resume, overwrite=not resume, device=device)
     if not result.finished:
-        raise UserError(f"the demo was stopped after step {result.step}; alignfuse demo --resume {out} goes on")
+        raise UserError(f"the demo was stopped after step {result.step}; alignfuse demo --out {out} --resume goes on")
     return run
 
 

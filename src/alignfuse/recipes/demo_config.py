@@ -1,9 +1,9 @@
 """All numbers of the demo."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from alignfuse.models.albef import ALBEFConfig
-from alignfuse.recipes.albef import SIZES
+from alignfuse.recipes.albef import SHORT, SIZES
 from alignfuse.recipes.pretrain import ValidationConfig
 from alignfuse.systems.albef import ALBEFTraining
 from alignfuse.training.optimizer import OptimizerConfig
@@ -24,28 +24,28 @@ class DemoConfig:
     # training
     minutes: float = 6.5  # as many steps as fit
     fewest_steps: int = 200
-    most_steps: int = 6000
+    most_steps: int = 20_000
     measured_steps: int = 12
     log_lines: int = 150
     model: ALBEFConfig = field(default_factory=lambda: SIZES["toy"])
     objective: ALBEFTraining = field(
-        default_factory=lambda: ALBEFTraining(alpha=0.0, momentum=0.99, queue_size=1024, mask_probability=0.25)
+        default_factory=lambda: replace(SHORT, alpha=0.0, mask_probability=0.4)  # captions are exact: no distillation
     )
     training: TrainingConfig = field(
         default_factory=lambda: TrainingConfig(
-            batch_size=64,
+            batch_size=32,
             clip_norm=1.0,
             optimizer=OptimizerConfig(lr=1e-3, betas=(0.9, 0.98)),
             schedule=ScheduleConfig(warmup=0.05, end=0.01),
         )
     )
-    validation: ValidationConfig = field(default_factory=lambda: ValidationConfig(k=8, images=100))
+    validation: ValidationConfig = field(default_factory=lambda: ValidationConfig(k=4, images=60))
     # evaluation
     k: int = 16  # length of a shortlist
     captions: int = 1  # of each held-out scene, that are ranked
     masked_words: int = 2  # of each held-out scene
     pairs: int = 2000  # captions with one word wrong
-    phrases: tuple[str, ...] = ("a red ring", "a large striped square")
+    phrases: tuple[str, ...] = ("a red cross", "a large striped square")
 
 
 def quick() -> DemoConfig:

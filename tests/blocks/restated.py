@@ -1,12 +1,15 @@
 """Attention and the transformer block once more, in loops over rows, heads and tokens."""
 
 import math
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from alignfuse.blocks.attention import Attention
 from alignfuse.blocks.transformer import Block
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, allowed: Tensor, heads: int) -> Tensor:
@@ -61,7 +64,7 @@ def perceptron(block: Block, x: Tensor) -> Tensor:
     return gelu(x @ block.up.weight.T + block.up.bias) @ block.down.weight.T + block.down.bias
 
 
-def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
+def randomised(module: Module, seed: int = 0) -> Module:
     """Every parameter drawn, norms and biases too, so that none can be left out unnoticed."""
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -17,12 +17,12 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 @pytest.fixture
 def attention() -> Attention:
-    return randomised(Attention(D, HEADS))  # type: ignore[return-value]
+    return randomised(Attention(D, HEADS))
 
 
 @pytest.fixture
 def cross() -> Attention:
-    return randomised(Attention(D, HEADS, memory_width=M))  # type: ignore[return-value]
+    return randomised(Attention(D, HEADS, memory_width=M))
 
 
 class TestMask:

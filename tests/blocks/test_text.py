@@ -31,12 +31,12 @@ def image(count: int = 3) -> Tokens:
 
 @pytest.fixture
 def encoder() -> TextEncoder:
-    return randomised(TextEncoder(CONFIG))  # type: ignore[return-value]
+    return randomised(TextEncoder(CONFIG))
 
 
 @pytest.fixture
 def fusion() -> FusionEncoder:
-    return randomised(FusionEncoder(CONFIG, IMAGE_WIDTH))  # type: ignore[return-value]
+    return randomised(FusionEncoder(CONFIG, IMAGE_WIDTH))
 
 
 def states_of(text: Text) -> Tensor:
@@ -165,7 +165,6 @@ class TestHeads:
     def test_words_by_hand(self) -> None:
         """LN(GELU(dense x)) times the word table, plus a bias per word; the table learns through it."""
         head = randomised(MaskedLanguageHead(8, 20, eps=1e-3))
-        assert isinstance(head, MaskedLanguageHead)
         states, words = torch.randn(3, 8), torch.randn(20, 8, requires_grad=True)
         inner = layer_norm(gelu(states @ head.dense.weight.T + head.dense.bias), head.norm)
         logits = head(states, words)

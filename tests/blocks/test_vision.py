@@ -17,6 +17,7 @@ from alignfuse.blocks.vision import (
     sine_positions,
 )
 from tests.blocks.restated import layer_norm, randomised
+from tests.shape_checks import no_shape_checks
 
 CONFIG = VisionConfig(image_size=(16, 24), patch_size=8, width=8, layers=2, heads=2, hidden=16)
 
@@ -26,7 +27,7 @@ def pixels(*shape: int, seed: int = 0) -> Tensor:
 
 
 def encoder(config: VisionConfig = CONFIG) -> VisionTransformer:
-    return randomised(VisionTransformer(config))  # type: ignore[return-value]
+    return randomised(VisionTransformer(config))
 
 
 def cubic(x: float) -> float:
@@ -122,18 +123,18 @@ class TestTransformer:
     @pytest.mark.parametrize("stem", ["patch", "convolution"])
     def test_other_image_sizes(self, size: tuple[int, int], grid: tuple[int, int], stem: str) -> None:
         """The same as a model whose own table was resized beforehand."""
-        model = encoder(replace(CONFIG, stem=stem))  # type: ignore[arg-type]
+        model = encoder(replace(CONFIG, stem=stem))
         images = pixels(2, 3, *size)
         tokens = model(images)
         assert tokens.grid == grid and tokens.states.shape == (2, 1 + grid[0] * grid[1], 8)
-        resized = encoder(replace(CONFIG, stem=stem, image_size=size))  # type: ignore[arg-type]
+        resized = encoder(replace(CONFIG, stem=stem, image_size=size))
         state = model.state_dict()
         resized.load_state_dict(state | {"positions": resize_positions(state["positions"], (2, 3), grid)})
         assert torch.allclose(tokens.states, resized(images).states, atol=1e-5)
 
     def test_a_batch_is_its_images(self) -> None:
         for stem in ("patch", "convolution"):
-            model, images = encoder(replace(CONFIG, stem=stem)), pixels(4, 3, 16, 24)  # type: ignore[arg-type]
+            model, images = encoder(replace(CONFIG, stem=stem)), pixels(4, 3, 16, 24)
             singles = torch.cat([model(images[i : i + 1]).states for i in range(4)])
             assert torch.allclose(model(images).states, singles, atol=1e-5)
 
@@ -142,9 +143,14 @@ class TestTransformer:
         with pytest.raises(ValueError, match=f"{size[0]} x {size[1]} px has no 8 px patch"):
             encoder()(pixels(1, 3, *size))
 
+    @pytest.mark.parametrize("shape", [(3, 16, 24), (2, 1, 16, 24), (2, 16, 24, 3)])
+    def test_images_of_another_shape_are_an_error(self, shape: tuple[int, ...]) -> None:
+        with no_shape_checks(), pytest.raises(ValueError, match=r"images must be \[B, 3, H, W\], not \["):
+            encoder()(pixels(*shape))
+
     def test_every_parameter_learns(self) -> None:
         for stem in ("patch", "convolution"):
-            model = encoder(replace(CONFIG, stem=stem))  # type: ignore[arg-type]
+            model = encoder(replace(CONFIG, stem=stem))
             model(pixels(2, 3, 16, 24)).states.square().sum().backward()
             assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 

@@ -1,11 +1,9 @@
 """What every system owes the training loop."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
 from torch import nn
@@ -25,6 +23,7 @@ from tests.contract.setups import (
     subsets,
     update,
 )
+from tests.shape_checks import no_shape_checks
 
 SHARED = torch.tensor([0 * 2**32 + 5, 1 * 2**32 + 5])  # caption 5 stands under the images 0 and 1
 IDS: dict[str, dict[str, list[int]]] = {
@@ -48,14 +47,6 @@ def check_finite(system: nn.Module, out: Step) -> None:
         if parameter.requires_grad:
             assert parameter.grad is not None, f"{name} has no gradient"
             assert parameter.grad.isfinite().all(), name
-
-
-@pytest.fixture
-def without_shape_checks() -> Iterator[None]:
-    """They take most of the time of a tiny model's step."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def test_every_system_is_tested() -> None:
@@ -203,7 +194,8 @@ class TestSystem:
             assert math.isclose(mean.item(), expected.item(), rel_tol=0.05), key
         check_finite(system, out)
 
-    def test_learns_sixteen_pairs(self, name: str, without_shape_checks: None) -> None:
+    @no_shape_checks()  # they take most of the time of a tiny model's step
+    def test_learns_sixteen_pairs(self, name: str) -> None:
         """A few hundred steps are enough to know them by heart."""
         system, batch, wanted = build(name), pairs(16), TINY[name].learns
         optimizer = torch.optim.AdamW(system.model.parameters(), lr=2e-3)

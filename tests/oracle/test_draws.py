@@ -111,7 +111,8 @@ class TestIndependence:
 
     def test_another_seed_gives_other_draws(self) -> None:
         batch = texts(64, 10)
-        other = Batch(text=batch.text, maskable=batch.maskable, seeds=texts(64, 10).seeds + 1)  # type: ignore[operator]
+        assert batch.seeds is not None
+        other = Batch(text=batch.text, maskable=batch.maskable, seeds=batch.seeds + 1)
         assert not torch.equal(mask(batch).ids, mask(other).ids)
 
 

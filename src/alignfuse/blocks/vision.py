@@ -48,6 +48,8 @@ def normalise(
     images: Num[Tensor, "B 3 H W"], mean: tuple[float, float, float], std: tuple[float, float, float]
 ) -> Float[Tensor, "B 3 H W"]:
     """uint8 pixels to (pixel - mean) / deviation; float images are taken as normalised already."""
+    if images.ndim != 4 or images.shape[1] != 3:
+        raise ValueError(f"images must be [B, 3, H, W], not {list(images.shape)}")
     if images.dtype != torch.uint8:
         return images
     scale = torch.tensor([mean, std], dtype=torch.float64, device=images.device).mul(255).float()[..., None, None]
@@ -116,10 +118,10 @@ class VisionTransformer(nn.Module):
 
     def forward(self, images: Num[Tensor, "B 3 H W"]) -> Tokens:
         """All tokens, [CLS] first. Another image size than the config's gets interpolated positions."""
-        size = self.config.patch_size
+        pixels, size = normalise(images, self.config.mean, self.config.std), self.config.patch_size
         if images.shape[-2] < size or images.shape[-1] < size:
             raise ValueError(f"an image of {images.shape[-2]} x {images.shape[-1]} px has no {size} px patch")
-        patches = self.stem(normalise(images, self.config.mean, self.config.std))
+        patches = self.stem(pixels)
         grid: Grid = (patches.shape[-2], patches.shape[-1])
         x = torch.cat([self.cls_token.expand(len(images), -1, -1), patches.flatten(2).transpose(1, 2)], dim=1)
         x = x + resize_positions(self.positions, self.config.grid, grid)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +16,15 @@ Show = Callable[[str, str, int, int | None], None]  # stage, unit, done, total
 SILENCE = 30.0  # seconds between lines where stderr is no terminal
 
 
+def speaks() -> bool:
+    """Whether this is the one of several processes (as torchrun starts them) that tells the user anything."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def show(result: object, text: str, as_json: bool) -> None:
     """The result of a command: text for people or JSON for machines."""
-    print(json.dumps(result, ensure_ascii=False, indent=2) if as_json else text)
+    if speaks():
+        print(json.dumps(result, ensure_ascii=False, indent=2) if as_json else text)
 
 
 class Messages(logging.Handler):

@@ -1,7 +1,7 @@
 """Reads our pages: fenced blocks and tables.
 
-How a block is meant: ```bash and ```python are run; ```console holds commands after `$ ` with what they print; ```text is
-an excerpt of what the command before it prints; a second word after the language is the name of a file to be written
+How a block is meant: ```bash and ```python are run; ```console holds commands after `$ ` with what they print; ```text
+is an excerpt of what the command before it prints; a second word after the language is the name of a file to be written
 (```csv captions.csv). Everything else, ```sh among it, is only read.
 """
 
@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 FENCE = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NUMBER = re.compile(r"\d[\d.,]*\d|\d")
+FOLDER = re.compile(r"/\S*/(?=pictures/)")  # where the reader works
+HASH = re.compile(r"\b[0-9a-f]{12}\b")
+NUMBER = re.compile(r"-?\d[\d.,]*\d|-?\d")
 UNIT = re.compile(r"\b0 (?:d|h|min|s|GB|MB)\b(?: 0 (?:h|min)\b)?")
 
 
@@ -66,8 +68,9 @@ def table(text: str) -> dict[str, list[str]]:
 
 
 def normal(line: str) -> str:
-    """A line without what differs from run to run: numbers, units of time and size, the width of columns."""
-    return UNIT.sub("0", NUMBER.sub("0", " ".join(line.split())))
+    """A line without what differs from run to run: numbers and their units, hashes, folders, the width of columns."""
+    text = HASH.sub("0", FOLDER.sub("", " ".join(line.split())))
+    return UNIT.sub("0", NUMBER.sub("0", text))
 
 
 def missing(expected: str, output: str) -> list[str]:

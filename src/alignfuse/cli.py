@@ -71,6 +71,7 @@ def start(
 def demo(
     out: Annotated[Path, typer.Option(help="Directory of the run and its report.html.")] = Path("runs/demo"),
     quick: Annotated[bool, typer.Option("--quick", help="The same path in few steps.")] = False,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Train for so long; 6.5 if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a demo in --out was stopped.")] = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -81,22 +82,26 @@ def demo(
     from alignfuse.recipes.demo_config import DemoConfig
     from alignfuse.recipes.demo_config import quick as quick_config
 
-    config = quick_config() if quick else DemoConfig()
+    config = quick_config() if quick else DemoConfig() if minutes is None else DemoConfig(minutes=minutes)
     result = recipe.demo(out, config, resume=resume, overwrite=overwrite, device=device)
     show(result.to_dict(), str(result), as_json)
 
 
 @app.command(epilog="Example: alignfuse pretrain albef --data pairs.csv --out runs/mine --size small --set epochs=10")
 def pretrain(
+    context: typer.Context,
     system: Annotated[Literal["albef"] | None, typer.Argument(help="What to pretrain.")] = None,
     data: Annotated[list[Path] | None, typer.Option(help=f"Image-text pairs: {KINDS}; can be given again.")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory of the run.")] = None,
-    size: Annotated[Literal["toy", "small", "base"], typer.Option(help="Of the model; base is the paper's.")] = "small",
+    size: Annotated[
+        Literal["toy", "small", "base"], typer.Option(help="Of the model (--init has its own) and its training.")
+    ] = "small",
     changes: Annotated[list[str] | None, typer.Option("--set", help="A setting: optimizer.lr=1e-4; repeat.")] = None,
     init: Annotated[Path | None, typer.Option(help="Start from a run or an official checkpoint.")] = None,
     init_text: Annotated[Path | None, typer.Option(help="Start the text side from a BERT.")] = None,
     init_image: Annotated[Path | None, typer.Option(help="Start the image side from a ViT or EfficientNet.")] = None,
     allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Parts a source lacks start anew.")] = False,
+    trust: Trust = False,
     vocab: Annotated[Path | None, typer.Option(help="vocab.txt or tokenizer.json; else one is trained.")] = None,
     root: Root = None,
     image_field: ImageField = None,
@@ -115,13 +120,15 @@ def pretrain(
     from alignfuse.recipes.pretrain import StartConfig, execute, stored
 
     if resume is not None:
-        if system or data or out or changes or overwrite:
-            raise UserError("--resume takes all from the run: leave out system, --data, --out, --set and --overwrite")
+        if others := _typed(context, beside=("resume", "yes", "device", "as_json")):
+            raise UserError(f"--resume takes all settings from the run: leave out {', '.join(others)}")
         run, out = stored(resume), resume
     elif system and data and out:
         pairs = _data_config(data, root, image_field, caption_field, id_field, split_field)
         whole, text, image, words = (_absolute(path) for path in (init, init_text, init_image, vocab))
-        begin = StartConfig(run=whole, text=text, image=image, vocabulary=words, allow_missing=allow_missing)
+        begin = StartConfig(
+            run=whole, text=text, image=image, vocabulary=words, allow_missing=allow_missing, trust=trust
+        )
         run = override(albef.pretrain(pairs, size=size, start=begin), changes or [])
     else:
         raise UserError("give a system, --data and --out: alignfuse pretrain albef --data pairs.csv --out runs/mine")
@@ -291,7 +298,9 @@ def embed(
     out: Annotated[Path, typer.Option(help="Folder for embeddings.safetensors and ids.jsonl.")],
     texts: Annotated[bool, typer.Option("--texts", help="Embed the captions, not the images.")] = False,
     root: Root = None,
+    image_field: ImageField = None,
     caption_field: CaptionField = None,
+    id_field: IdField = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -301,7 +310,14 @@ def embed(
 
     pipe = load(model, device=device)
     with progress() as bar:
-        found = sources(source, texts=texts, root=root, caption_field=caption_field)
+        found = sources(
+            source,
+            texts=texts,
+            root=root,
+            image_field=image_field,
+            caption_field=caption_field,
+            id_field=id_field,
+        )
         index = pipe.embed(found, progress=lambda now: bar(*now[:4]))
     index.save(out)
     count, width = index.vectors.shape
@@ -403,6 +419,13 @@ def _data_config(
         id_field=id_field,
         split_field=split_field,
     )
+
+
+def _typed(context: typer.Context, *, beside: tuple[str, ...]) -> list[str]:
+    """What stands on the command line beside these parameters."""
+    parameters = [parameter for parameter in context.command.params if parameter.name not in beside]
+    sources = [(parameter.opts[0], context.get_parameter_source(parameter.name or "")) for parameter in parameters]
+    return [name for name, source in sources if source is not None and source.name == "COMMANDLINE"]
 
 
 def _absolute(path: Path | None) -> str | None:

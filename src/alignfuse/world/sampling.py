@@ -1,6 +1,6 @@
 """Drawing scenes: scene i of a world is a function of (seed, i) alone.
 
-Small things are 8-10 pixels wide on a canvas of 32, large ones 14-19: a patch of 4 pixels sees their form.
+Small things are 9-11 pixels wide on a canvas of 32, large ones 14-19: a convolution sees their form.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from random import Random
 
 from alignfuse.world.scenes import COLOURS, SHAPES, SIZES, Scene, Thing, facts
 
-WIDTHS = {"small": (0.25, 0.31), "large": (0.44, 0.48)}
+WIDTHS = {"small": (0.29, 0.34), "large": (0.44, 0.48)}
 LARGE_ALONE = (0.47, 0.60)
 GAP = 0.03  # between two things, along the way they are apart
 TEXTURE_WEIGHTS = {"solid": 0.6, "striped": 0.2, "dotted": 0.2}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.docs.markdown import ROOT, Block, blocks
 from tests.docs.play import bash, install
@@ -36,6 +37,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Followed:
     """The guide, then the README, which builds on what it leaves."""
     folder, programs = tmp_path_factory.mktemp("guide"), tmp_path_factory.mktemp("programs")
     install(programs)
+    Image.new("RGB", (60, 40), "red").save(folder / "boat.jpg")  # a picture of the reader's own
     guide = Followed(folder)
     for page in (GUIDE, ROOT / "README.md"):
         for block in blocks(page):

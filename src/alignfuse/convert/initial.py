@@ -105,13 +105,11 @@ def image_config(
     return replace(config, image_size=size, dropout=like.dropout)
 
 
-def whole_config(path: Path, *, image_size: tuple[int, int] | None = None, trust: bool = False) -> ALBEFConfig:
-    """The sizes of an official ALBEF checkpoint or of one of our run directories, at its own image size or another."""
+def whole_config(path: Path, *, trust: bool = False) -> ALBEFConfig:
+    """The sizes of an official ALBEF checkpoint or of one of our run directories."""
     if path.is_dir() or path.name == "model.safetensors":
-        config = run.model_config(path if path.is_dir() else path.parent)
-    else:
-        config = albef.read(path, trust=trust).config
-    return config if image_size is None else replace(config, image=replace(config.image, image_size=image_size))
+        return run.model_config(path if path.is_dir() else path.parent)
+    return albef.read(path, trust=trust).config
 
 
 def check_vocabulary(path: Path, tokenizer: Tokenizer) -> None:

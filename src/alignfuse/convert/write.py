@@ -10,9 +10,9 @@ from alignfuse.convert.run import TRAINING_FILE
 from alignfuse.data.preprocessing import Preprocessing
 from alignfuse.data.tokenizer import Tokenizer, TokenizerConfig
 from alignfuse.errors import UserError
-from alignfuse.training.checkpoint import export, prepare, write_json, write_tensors
+from alignfuse.training.checkpoint import export, prepare, refuse_occupied, write_json, write_tensors
 
-MAX_TOKENS = 30  # of the official retrieval evaluation
+OFFICIAL_TEXT = TokenizerConfig(max_tokens=30, end_token=False, clean="albef")  # 30: its retrieval evaluation
 
 
 def convert_albef(
@@ -30,11 +30,12 @@ def convert_albef(
     vocab: the vocab.txt of bert-base-uncased (official files hold none); without it one beside the checkpoint is taken,
     and where there is none the directory reads no texts, only token ids. heads: see `albef.recognise`.
     """
+    refuse_occupied(out, overwrite=overwrite)
     checkpoint = albef.read(path, heads=heads, trust=trust)
     config = checkpoint.config
     if image_size is not None:
         config = replace(config, image=replace(config.image, image_size=image_size))
-    text = TokenizerConfig(max_tokens=min(MAX_TOKENS, config.text.positions), end_token=False, clean="albef")
+    text = replace(OFFICIAL_TEXT, max_tokens=min(OFFICIAL_TEXT.max_tokens, config.text.positions))
     tokenizer = _tokenizer(vocab, path.parent / "vocab.txt", text, config.text.vocab_size)
     converted = albef.build(checkpoint, config)
 

@@ -80,7 +80,7 @@ class Tokenizer:
         if path.is_dir():
             found = [path / name for name in ("tokenizer.json", "vocab.txt") if (path / name).is_file()]
             if not found:
-                raise UserError(f"{path}: holds neither tokenizer.json nor vocab.txt")
+                raise UserError(f"{path}: holds neither tokenizer.json nor vocab.txt; name one with --vocab")
             path = found[0]
         return cls.from_vocab(path, config) if path.suffix == ".txt" else cls(read_tokenizer(path), config or DEFAULT)
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 from alignfuse.blocks.text import TextConfig
 from alignfuse.blocks.vision import VisionConfig
 from alignfuse.data.augment import AugmentConfig
-from alignfuse.data.tokenizer import TokenizerConfig
 from alignfuse.models.albef import ALBEFConfig
-from alignfuse.recipes.pretrain import DataConfig, PretrainRun, StartConfig
+from alignfuse.recipes.pretrain import DataConfig, PretrainRun, StartConfig, starting_sizes, starting_text
 from alignfuse.systems.albef import ALBEFTraining
 from alignfuse.training.optimizer import OptimizerConfig
 from alignfuse.training.schedule import ScheduleConfig
@@ -53,14 +52,18 @@ SHORT = ALBEFTraining(
 
 
 def pretrain(data: DataConfig, *, size: str = "base", start: StartConfig | None = None) -> PretrainRun:
-    """The paper's pretraining at a size; toy and small have a higher rate, warm-up by share, and clipping."""
+    """The paper's pretraining at a size; toy and small have a higher rate, warm-up by share, and clipping.
+
+    Starting weights bring their own sizes and treatment of texts, which are read from their files here.
+    """
+    start = start or StartConfig()
     run = PretrainRun(
         system="albef",
         data=data,
-        start=start or StartConfig(),
-        model=SIZES[size],
+        start=start,
+        model=starting_sizes(SIZES[size], start),
         objective=ALBEFTraining(),
-        text=TokenizerConfig(),
+        text=starting_text(start),
         augment=AugmentConfig(),
         training=TrainingConfig(),
     )

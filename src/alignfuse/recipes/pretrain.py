@@ -12,6 +12,7 @@ from alignfuse.config import from_dict, to_dict
 from alignfuse.convert.files import read_settings
 from alignfuse.convert.initial import image_config, init_from, text_config, whole_config
 from alignfuse.convert.run import load_training
+from alignfuse.convert.write import OFFICIAL_TEXT
 from alignfuse.data.augment import Augment, AugmentConfig
 from alignfuse.data.batches import ImageBatches, TextBatches
 from alignfuse.data.collate import PairDataset, PairLoader, default_workers
@@ -111,11 +112,11 @@ def execute(
     """
     with distributed.processes(device) as place:
         if distributed.is_main():
-            checkpoint.prepare(out, resume=resume, overwrite=overwrite)
-        distributed.barrier()
+            checkpoint.refuse_occupied(out, resume=resume, overwrite=overwrite)
         resolved, parts = build(run, out if resume else None)
         refuse_large_on_cpu(parts.system, place, yes=yes)
-        if distributed.is_main() and not resume:
+        if distributed.is_main() and not resume:  # not before all of the new run is known to be in order
+            checkpoint.prepare(out, overwrite=overwrite)
             checkpoint.write_json(out / "config.json", to_dict(resolved))
             parts.tokenizer.save(out / "tokenizer.json")
             parts.preprocessing.save(out / "preprocessing.json")
@@ -200,16 +201,31 @@ def choose_tokenizer(run: PretrainRun, train: Sequence[Record], resumed: Path | 
     return tokenizer
 
 
-def fitting_sizes(run: PretrainRun, tokenizer: Tokenizer) -> ALBEFConfig:
-    """The model's sizes with the tokenizer's vocabulary, and those that the starting weights bring."""
-    model, start, size = run.model, run.start, run.model.image.image_size
+def starting_sizes(model: ALBEFConfig, start: StartConfig) -> ALBEFConfig:
+    """`model` with the sizes that starting weights bring; `start.run` brings its image size too."""
     if start.run is not None:
-        model = whole_config(Path(start.run), image_size=size, trust=start.trust)
+        model = whole_config(Path(start.run), trust=start.trust)
     if start.text is not None:
         model = replace(model, text=text_config(Path(start.text), model.text, trust=start.trust))
     if start.image is not None:
+        size = model.image.image_size
         image = image_config(Path(start.image), model.image, image_size=size, trust=start.trust)
         model = replace(model, image=image)
+    return model
+
+
+def starting_text(start: StartConfig) -> TokenizerConfig:
+    """How texts were treated for the model that training starts from; by default where it is new."""
+    if start.run is None:
+        return TokenizerConfig()
+    path = Path(start.run)
+    file = (path if path.is_dir() else path.parent) / "preprocessing.json"
+    return Preprocessing.load(file).text if file.is_file() else OFFICIAL_TEXT
+
+
+def fitting_sizes(run: PretrainRun, tokenizer: Tokenizer) -> ALBEFConfig:
+    """The model's sizes with the vocabulary of the tokenizer."""
+    model = run.model
     if run.text.max_tokens > model.text.positions:
         raise UserError(
             f"text.max_tokens is {run.text.max_tokens}, but the model has {model.text.positions} positions: "

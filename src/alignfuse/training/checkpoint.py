@@ -37,23 +37,24 @@ LEFT_BEHIND = (
 FORMAT = 1
 
 
-def prepare(out: Path, *, resume: bool = False, overwrite: bool = False) -> None:
-    """Make the run directory. One that holds anything is refused, unless to resume it or to overwrite a run.
-
-    Overwriting removes what a run leaves behind and nothing else.
-    """
+def refuse_occupied(out: Path, *, resume: bool = False, overwrite: bool = False) -> None:
+    """UserError where no run can be: a file, a directory that holds anything unless to resume or to overwrite it."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file: give a directory for the run")
-    if out.exists() and any(out.iterdir()):
-        if not (resume or overwrite):
-            raise UserError(f"{out} is not empty: continue it with --resume {out}, or replace it with --overwrite")
-        if overwrite:
-            for pattern in LEFT_BEHIND:
-                for path in out.glob(pattern):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-    elif resume:
+    occupied = out.exists() and any(out.iterdir())
+    if occupied and not (resume or overwrite):
+        raise UserError(f"{out} is not empty: continue it with --resume {out}, or replace it with --overwrite")
+    if resume and not occupied:
         raise UserError(f"nothing to resume: {out} does not exist or is empty")
+
+
+def prepare(out: Path, *, resume: bool = False, overwrite: bool = False) -> None:
+    """Make the run directory, or refuse as above. Overwriting removes what a run leaves behind and nothing else."""
+    refuse_occupied(out, resume=resume, overwrite=overwrite)
     out.mkdir(parents=True, exist_ok=True)
+    if overwrite:
+        for path in [path for pattern in LEFT_BEHIND for path in out.glob(pattern)]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:

@@ -1,0 +1,142 @@
+"""From pairs to a run: what it starts from, what it refuses, and that a crashed run goes on as if it had not."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import alignfuse
+from alignfuse.data.tokenizer import Tokenizer, TokenizerConfig
+from alignfuse.errors import UserError
+from alignfuse.recipes import albef
+from alignfuse.recipes.pretrain import (
+    DataConfig,
+    PretrainRun,
+    StartConfig,
+    execute,
+    fitting_queue,
+    fitting_sizes,
+    stored,
+)
+from alignfuse.training.step import Updater
+from alignfuse.world.export import export
+from tests.shape_checks import no_shape_checks
+
+IMAGES = 24
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
+    """Generated pairs: 24 images for training, 2 for validation, five captions each."""
+    folder = tmp_path_factory.mktemp("data") / "scenes"
+    export(folder, {"train": IMAGES, "val": 2}, image_size=32)
+    return DataConfig(paths=(str(folder / "pairs.jsonl"),))
+
+
+@pytest.fixture(scope="module")
+def earlier(data: DataConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one step with settings of its own."""
+    out = tmp_path_factory.mktemp("runs") / "earlier"
+    run = albef.debug(data)
+    model = replace(run.model, image=replace(run.model.image, image_size=(24, 40)))
+    text = TokenizerConfig(max_tokens=12, end_token=False, clean="albef")
+    execute(replace(run, model=model, text=text, training=replace(run.training, steps=1)), out, device="cpu")
+    return out
+
+
+def log(out: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{name: value for name, value in line.items() if name != "samples_per_second"} for line in lines]
+
+
+@no_shape_checks()  # for speed
+def test_a_run_that_crashed_in_an_epoch_gives_the_losses_of_one_that_did_not(
+    data: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ALBEF itself with dropout, augmentation, mining, masks, a queue; three steps an epoch, the crash in the fifth."""
+    run = albef.debug(data)
+    run = replace(
+        run,
+        model=replace(run.model, text=replace(run.model.text, dropout=0.1)),
+        training=replace(run.training, steps=7, checkpoint_steps=2),
+    )
+    execute(run, tmp_path / "whole", device="cpu")
+
+    update, steps = Updater.update, iter(range(1, 6))
+
+    def crash(self: Updater, *arguments: object) -> object:
+        if next(steps) == 5:
+            raise RuntimeError("the power is off")
+        return update(self, *arguments)  # type: ignore[arg-type]
+
+    out = tmp_path / "crashed"
+    with monkeypatch.context() as patch:
+        patch.setattr(Updater, "update", crash)
+        with pytest.raises(RuntimeError, match="the power is off"):
+            execute(run, out, device="cpu")
+    result = execute(stored(out), out, resume=True, device="cpu")
+    assert (result.step, result.finished) == (7, True)
+    assert log(out) == log(tmp_path / "whole")
+    expected = load_file(tmp_path / "whole" / "training.safetensors")
+    found = load_file(out / "training.safetensors")
+    assert expected["queue.filled"].all() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_a_run_that_starts_from_another_goes_on_with_its_sizes_and_texts(
+    data: DataConfig, earlier: Path, tmp_path: Path
+) -> None:
+    run = albef.pretrain(data, size="small", start=StartConfig(run=str(earlier)))
+    assert run.model == stored(earlier).model
+    assert run.text == TokenizerConfig(max_tokens=12, end_token=False, clean="albef")
+    still = replace(run.training.optimizer, lr=0.0)
+    training = replace(run.training, steps=1, batch_size=8, workers=0, optimizer=still)
+    execute(replace(run, training=training), tmp_path / "later", device="cpu")
+    before, after = (load_file(out / "model.safetensors") for out in (earlier, tmp_path / "later"))
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    pipe = alignfuse.load(tmp_path / "later")
+    assert pipe.tokenizer.core.get_vocab() == Tokenizer.from_file(earlier).core.get_vocab()
+    assert pipe.preprocessing.image_size == (24, 40)
+
+
+def test_a_run_can_be_resumed_when_its_start_is_gone(data: DataConfig, earlier: Path, tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    shutil.copytree(earlier, start)
+    run = albef.pretrain(data, size="toy", start=StartConfig(run=str(start)))
+    run = replace(run, training=replace(run.training, steps=1, batch_size=8, workers=0))
+    execute(run, tmp_path / "run", device="cpu")
+    shutil.rmtree(start)
+    longer = stored(tmp_path / "run")
+    longer = replace(longer, training=replace(longer.training, steps=2))
+    assert execute(longer, tmp_path / "run", resume=True, device="cpu").step == 2
+
+
+def test_overwriting_waits_until_the_new_run_is_in_order(data: DataConfig, earlier: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(earlier, out)
+    with pytest.raises(UserError, match="no such file"):
+        execute(albef.debug(replace(data, paths=("moved.jsonl",))), out, overwrite=True, device="cpu")
+    with pytest.raises(UserError, match="--yes"):
+        execute(albef.pretrain(data, size="base"), out, overwrite=True, device="cpu")
+    assert (out / "model.safetensors").read_bytes() == (earlier / "model.safetensors").read_bytes()
+
+
+def test_data_without_anything_to_train_on_says_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("image,caption,split\na.png,a boat,test\nb.png,a tree,val\n", encoding="utf-8")
+    run = albef.debug(DataConfig(paths=(str(tmp_path / "pairs.csv"),)))
+    with pytest.raises(UserError, match=r"pairs\.csv: no record is marked train; found test, val"):
+        execute(run, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_queue_is_at_most_a_quarter_of_the_images() -> None:
+    assert [fitting_queue(1000, images) for images in (3, 24, 4000, 10**6)] == [0, 6, 1000, 1000]
+
+
+def test_texts_must_fit_the_positions(data: DataConfig) -> None:
+    run: PretrainRun = replace(albef.debug(data), text=TokenizerConfig(max_tokens=65))
+    with pytest.raises(UserError, match=r"text\.max_tokens is 65, but the model has 64 positions"):
+        fitting_sizes(run, Tokenizer.train(["a boat"] * 2, vocab_size=50))

@@ -89,13 +89,10 @@ def demo(
 
 @app.command(epilog="Example: alignfuse pretrain albef --data pairs.csv --out runs/mine --size small --set epochs=10")
 def pretrain(
-    context: typer.Context,
     system: Annotated[Literal["albef"] | None, typer.Argument(help="What to pretrain.")] = None,
     data: Annotated[list[Path] | None, typer.Option(help=f"Image-text pairs: {KINDS}; can be given again.")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory of the run.")] = None,
-    size: Annotated[
-        Literal["toy", "small", "base"], typer.Option(help="Of the model (--init has its own) and its training.")
-    ] = "small",
+    size: Annotated[Literal["toy", "small", "base"] | None, typer.Option(help="small if not given.")] = None,
     changes: Annotated[list[str] | None, typer.Option("--set", help="A setting: optimizer.lr=1e-4; repeat.")] = None,
     init: Annotated[Path | None, typer.Option(help="Start from a run or an official checkpoint.")] = None,
     init_text: Annotated[Path | None, typer.Option(help="Start the text side from a BERT.")] = None,
@@ -120,8 +117,9 @@ def pretrain(
     from alignfuse.recipes.pretrain import StartConfig, execute, stored
 
     if resume is not None:
-        if others := _typed(context, beside=("resume", "yes", "device", "as_json")):
-            raise UserError(f"--resume takes all settings from the run: leave out {', '.join(others)}")
+        places = (system, data, out, root, image_field, caption_field, id_field, split_field)
+        if any((*places, size, changes, init, init_text, init_image, vocab, allow_missing, trust, overwrite)):
+            raise UserError("--resume takes all from the run: nothing but --yes, --device and --json goes with it")
         run, out = stored(resume), resume
     elif system and data and out:
         pairs = _data_config(data, root, image_field, caption_field, id_field, split_field)
@@ -129,7 +127,7 @@ def pretrain(
         begin = StartConfig(
             run=whole, text=text, image=image, vocabulary=words, allow_missing=allow_missing, trust=trust
         )
-        run = override(albef.pretrain(pairs, size=size, start=begin), changes or [])
+        run = override(albef.pretrain(pairs, size=size or "small", start=begin), changes or [])
     else:
         raise UserError("give a system, --data and --out: alignfuse pretrain albef --data pairs.csv --out runs/mine")
     result = execute(run, out, resume=resume is not None, overwrite=overwrite, yes=yes, device=device)
@@ -419,13 +417,6 @@ def _data_config(
         id_field=id_field,
         split_field=split_field,
     )
-
-
-def _typed(context: typer.Context, *, beside: tuple[str, ...]) -> list[str]:
-    """What stands on the command line beside these parameters."""
-    parameters = [parameter for parameter in context.command.params if parameter.name not in beside]
-    sources = [(parameter.opts[0], context.get_parameter_source(parameter.name or "")) for parameter in parameters]
-    return [name for name, source in sources if source is not None and source.name == "COMMANDLINE"]
 
 
 def _absolute(path: Path | None) -> str | None:

@@ -1,7 +1,9 @@
 """From pairs to a searchable model by commands alone, as a user goes."""
 
+import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -59,8 +61,24 @@ def test_base_size_on_a_cpu_asks_first(run: Run, scenes: Path, tmp_path: Path) -
     assert "--yes" in outcome.err
 
 
-def test_resume_takes_no_other_settings(run: Run, trained: Path) -> None:
-    assert run("pretrain", "--resume", trained, "--set", "steps=9").code == 2
+@pytest.mark.parametrize("other", [("--set", "steps=9"), ("--size", "toy"), ("--init", "x"), ("--caption-field", "x")])
+def test_resume_takes_no_other_settings(run: Run, trained: Path, other: tuple[str, str]) -> None:
+    outcome = run("pretrain", "--resume", trained, *other)
+    assert outcome.code == 2
+    assert "--resume takes all from the run" in outcome.err
+
+
+def test_a_pickle_of_more_than_tensors_opens_on_request(run: Run, scenes: Path, trained: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(trained / name, tmp_path)
+    content = {"model": load_file(trained / "model.safetensors"), "args": argparse.Namespace(lr=0.1)}
+    torch.save(content, tmp_path / "weights.pth")
+    command = ("pretrain", "albef", "--data", scenes, "--init-text", tmp_path / "weights.pth", *SETTINGS)
+    refused = run(*command, "--out", tmp_path / "refused")
+    assert refused.code == 2
+    assert "weights.pth: holds more than tensors" in refused.err
+    assert "--trust" in refused.err
+    assert run(*command, "--out", tmp_path / "run", "--trust").code == 0
 
 
 def test_resume_of_a_finished_run_changes_nothing(run: Run, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:

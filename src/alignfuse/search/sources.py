@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alignfuse.data.readers import read_pairs
+from alignfuse.data.readers.folders import files_of
 from alignfuse.data.readers.paths import IMAGE_SUFFIXES
 from alignfuse.data.records import ImageSource, Record, TarMember
 from alignfuse.errors import UserError
 
 JsonRecord = dict[str, object]
-DATA_SUFFIXES = frozenset({".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".tar", ".txt"})
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,24 @@ def texts_of_pairs(records: list[Record]) -> Sources:
     )
 
 
-def sources(path: Path, *, texts: bool = False, root: Path | None = None, caption_field: str | None = None) -> Sources:
-    """What a path holds: the images of a folder without captions, or the images or texts of image-text pairs."""
-    if path.is_dir() and not texts and caption_field is None and not _has_pairs(path):
+def sources(
+    path: Path,
+    *,
+    texts: bool = False,
+    root: Path | None = None,
+    image_field: str | None = None,
+    caption_field: str | None = None,
+    id_field: str | None = None,
+) -> Sources:
+    """What a path holds: the images of a folder without captions, or the images or texts of image-text pairs.
+
+    Whoever names a column or a root, or wants texts, means pairs.
+    """
+    named = texts or any((root, image_field, caption_field, id_field))
+    if path.is_dir() and not named and not _has_pairs(path):
         return images_of_folder(path)
-    records = read_pairs(path, root=root, caption_field=caption_field).records
-    return texts_of_pairs(records) if texts else images_of_pairs(records)
+    pairs = read_pairs(path, root=root, image_field=image_field, caption_field=caption_field, id_field=id_field)
+    return texts_of_pairs(pairs.records) if texts else images_of_pairs(pairs.records)
 
 
 def located(image: ImageSource) -> JsonRecord:
@@ -75,5 +87,8 @@ def image_at(record: JsonRecord) -> ImageSource:
 
 
 def _has_pairs(folder: Path) -> bool:
-    """Whether the folder itself holds captions or tars, not images alone."""
-    return any(file.suffix.lower() in DATA_SUFFIXES for file in folder.iterdir())
+    """Whether a reader of pairs finds captions in the folder; a note beside the images makes no pairs of them."""
+    try:
+        return bool(files_of(folder))
+    except UserError:
+        return False

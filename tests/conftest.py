@@ -1,5 +1,6 @@
 """Fixtures for all tests. The package is imported under shape checking: every jaxtyping annotation is enforced."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -15,3 +16,15 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no reference data beside this checkout")
     return folder
+
+
+@pytest.fixture
+def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any attempt to open a connection fails the test."""
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)

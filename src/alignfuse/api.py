@@ -4,7 +4,7 @@ Shapes: N images or texts, E embedding width.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -112,26 +112,18 @@ class Pipeline:
 
     def embed_images(self, images: FilesOrPixels, *, progress: Report | None = None) -> Float[Tensor, "N E"]:
         """Unit vectors of image files, encoded images in memory, or pixels (uint8 [3, H, W])."""
-        stages = Stages(progress)
-        stages.start("embed images", "images", len(images))
-        parts = []
-        for part in embed_images(self.model, self._image_batches(images), device=self.device):
-            parts.append(part)
-            stages.add(len(part))
-        return torch.cat(parts) if parts else torch.empty(0, self.model.config.embed_dim)
+        batches = embed_images(self.model, self._image_batches(images), device=self.device)
+        return self._joined(batches, "images", len(images), progress)
 
     def embed_texts(self, texts: Sequence[str], *, progress: Report | None = None) -> Float[Tensor, "N E"]:
         """Unit vectors of texts."""
-        stages = Stages(progress)
-        stages.start("embed texts", "texts", len(texts))
-        parts = []
-        for part in embed_texts(self.model, TextBatches(texts, self.tokenizer), device=self.device):
-            parts.append(part)
-            stages.add(len(part))
-        return torch.cat(parts) if parts else torch.empty(0, self.model.config.embed_dim)
+        batches = embed_texts(self.model, self._text_batches(texts), device=self.device)
+        return self._joined(batches, "texts", len(texts), progress)
 
     def match(self, images: FilesOrPixels, texts: Sequence[str]) -> list[Match]:
         """How well text i fits image i; a single image is compared with every text, a single text with every image."""
+        require_list(images, "images")
+        require_list(texts, "texts")
         count = max(len(images), len(texts))
         if len(images) not in (1, count) or len(texts) not in (1, count):
             raise UserError(f"{len(images)} images and {len(texts)} texts: give as many of both, or one of either")
@@ -145,7 +137,7 @@ class Pipeline:
 
     def _match(self, images: FilesOrPixels, texts: Sequence[str], count: int) -> list[Match]:
         """One batch of `match`; one image or one text stands for `count`."""
-        (pixels,), (text,) = self._image_batches(images), TextBatches(texts, self.tokenizer)
+        (pixels,), (text,) = self._image_batches(images), self._text_batches(texts)
         with inference(self.model):
             image = self.model.encode_image(pixels.to(self.device))
             text = self.model.encode_text(on_device(text, self.device))
@@ -194,10 +186,10 @@ class Pipeline:
             return hits
         if isinstance(query, Path):
             (pixels,) = self._image_batches([query])
-            captions = TextBatches([str(hit.record["caption"]) for hit in hits], self.tokenizer)
+            captions = self._text_batches([str(hit.record["caption"]) for hit in hits])
             hits = rerank_texts(self.model, pixels, captions, hits, score=score, device=self.device)
         else:
-            (text,) = TextBatches([query], self.tokenizer)
+            (text,) = self._text_batches([query])
             images = self._image_batches([image_at(hit.record) for hit in hits])
             hits = rerank_images(self.model, text, images, hits, score=score, device=self.device)
         return hits[:k]
@@ -219,7 +211,7 @@ class Pipeline:
         return evaluate(
             self.model,
             self._image_batches([record.image for record in records]),
-            TextBatches([caption for _, caption in captions], self.tokenizer),
+            self._text_batches([caption for _, caption in captions]),
             torch.tensor([number for number, _ in captions]),
             checkpoint=self.name,
             split=split,
@@ -231,5 +223,28 @@ class Pipeline:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _image_batches(self, images: FilesOrPixels) -> ImageBatches:
+        require_list(images, "images")
         workers = default_workers() if len(images) > 256 else 0
         return ImageBatches([as_source(image) for image in images], self.preprocessing, workers=workers)
+
+    def _text_batches(self, texts: Sequence[str]) -> TextBatches:
+        require_list(texts, "texts")
+        return TextBatches(texts, self.tokenizer)
+
+    def _joined(
+        self, batches: Iterable[Float[Tensor, "_ E"]], unit: str, count: int, progress: Report | None
+    ) -> Float[Tensor, "N E"]:
+        """All embeddings, with progress."""
+        stages = Stages(progress)
+        stages.start(f"embed {unit}", unit, count)
+        parts = [torch.empty(0, self.model.config.embed_dim)]
+        for part in batches:
+            parts.append(part)
+            stages.add(len(part))
+        return torch.cat(parts)
+
+
+def require_list(items: object, what: str) -> None:
+    """A text is a sequence of letters and a tensor one of planes: neither is what anyone means by several."""
+    if isinstance(items, str | bytes | Path | Tensor):
+        raise UserError(f"give a list of {what}, also for a single one: [{items!r:.60}]")

@@ -1,0 +1,132 @@
+"""A model directory in use: opened offline, files that do not belong together, lists and single items, scores."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import alignfuse
+from alignfuse.api import Pipeline
+from alignfuse.config import to_dict
+from alignfuse.data.preprocessing import Preprocessing
+from alignfuse.data.tokenizer import Tokenizer
+from alignfuse.errors import UserError
+from alignfuse.models.albef import ALBEF
+from alignfuse.recipes.albef import SIZES
+from alignfuse.training import checkpoint
+
+TEXTS = ["a red boat", "a green boat on the water", "two old trees"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A toy model as training leaves it, without training."""
+    out = tmp_path_factory.mktemp("runs") / "mine"
+    tokenizer = Tokenizer.train(TEXTS * 2, vocab_size=120)
+    config = replace(SIZES["toy"], text=replace(SIZES["toy"].text, vocab_size=tokenizer.vocab_size))
+    torch.manual_seed(0)
+    checkpoint.export(ALBEF(config), out)
+    checkpoint.write_json(out / "config.json", {"system": "albef", "model": to_dict(config)})
+    tokenizer.save(out / "tokenizer.json")
+    Preprocessing(image_size=config.image.image_size).save(out / "preprocessing.json")
+    return out
+
+
+@pytest.fixture(scope="module")
+def pipe(folder: Path) -> Pipeline:
+    return alignfuse.load(folder, device="cpu")
+
+
+def pixels(count: int, size: tuple[int, int] = (40, 30)) -> list[Tensor]:
+    random = torch.Generator().manual_seed(1)
+    return list(torch.randint(0, 256, (count, 3, *size), generator=random, dtype=torch.uint8))
+
+
+def test_two_loads_without_a_network_give_the_same_vectors(folder: Path, no_sockets: None) -> None:
+    one, other = (alignfuse.load(folder, device="cpu") for _ in range(2))
+    assert torch.equal(one.embed_texts(TEXTS), other.embed_texts(TEXTS))
+    assert torch.equal(one.embed_images(pixels(3)), other.embed_images(pixels(3)))
+    assert one.fingerprint == other.fingerprint
+    assert not one.model.training
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "preprocessing.json"])
+def test_a_missing_file_is_named(folder: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    (tmp_path / "copy" / name).unlink()
+    with pytest.raises(UserError, match=f"no {name} there"):
+        alignfuse.load(tmp_path / "copy")
+
+
+def test_without_a_vocabulary_images_are_read_and_texts_are_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    (tmp_path / "copy" / "tokenizer.json").unlink()
+    pipe = alignfuse.load(tmp_path / "copy")
+    assert pipe.embed_images(pixels(1)).shape == (1, 64)
+    with pytest.raises(UserError, match=r"no tokenizer\.json there.*--vocab"):
+        pipe.embed_texts(["a boat"])
+
+
+def test_a_vocabulary_of_another_run_is_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    Tokenizer.train([*TEXTS, "others"] * 2, vocab_size=60).save(tmp_path / "copy" / "tokenizer.json")
+    with pytest.raises(UserError, match="not of one run"):
+        alignfuse.load(tmp_path / "copy")
+
+
+def test_weights_under_other_names_are_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    weights = load_file(folder / "model.safetensors")
+    renamed = {name.replace("text_encoder.", "bert."): tensor for name, tensor in weights.items()}
+    save_file(renamed, tmp_path / "copy" / "model.safetensors")
+    with pytest.raises(UserError, match="not the weights of this config"):
+        alignfuse.load(tmp_path / "copy")
+
+
+def test_unit_vectors_of_one_width_from_files_bytes_and_pixels(pipe: Pipeline, tmp_path: Path) -> None:
+    from PIL import Image
+
+    (picture,) = pixels(1)
+    file = tmp_path / "a picture.png"
+    Image.fromarray(picture.permute(1, 2, 0).numpy()).save(file)
+    images = pipe.embed_images([file, str(file), file.read_bytes(), picture])
+    texts = pipe.embed_texts(TEXTS)
+    assert images.shape == (4, 64) and texts.shape == (3, 64)
+    assert all(torch.equal(images[0], row) for row in images)
+    assert torch.cat([images, texts]).norm(dim=1).numpy() == pytest.approx(1, abs=1e-5)
+    assert pipe.embed_images([]).shape == pipe.embed_texts([]).shape == (0, 64)
+
+
+def test_a_single_item_is_not_taken_for_many(pipe: Pipeline) -> None:
+    """A text is a sequence of letters, too."""
+    with pytest.raises(UserError, match=r"a list of texts, also for a single one: \['a red boat'\]"):
+        pipe.embed_texts("a red boat")
+    with pytest.raises(UserError, match=r"a list of images, also for a single one: \['boat\.jpg'\]"):
+        pipe.embed_images("boat.jpg")
+    with pytest.raises(UserError, match="a list of texts"):
+        pipe.match(pixels(1), "a red boat")
+
+
+def test_a_single_text_gets_the_scores_that_it_gets_among_others(pipe: Pipeline) -> None:
+    """No softmax over the texts: a lone one is not certain."""
+    (picture,) = pixels(1)
+    together = pipe.match([picture], TEXTS)
+    for text, among in zip(TEXTS, together, strict=True):
+        (alone,) = pipe.match([picture], [text])
+        assert alone == pytest.approx(among, abs=1e-5)
+        assert -1 <= alone.itc <= 1 and 0 < alone.probability < 0.99
+    cosine = float(pipe.embed_images([picture])[0] @ pipe.embed_texts(TEXTS[:1])[0])
+    assert together[0].itc == pytest.approx(cosine, abs=1e-5)
+
+
+def test_images_and_texts_are_matched_row_by_row_or_one_with_all(pipe: Pipeline) -> None:
+    pictures = pixels(3)
+    rows = pipe.match(pictures, TEXTS)
+    assert rows[1] == pytest.approx(pipe.match([pictures[1]], TEXTS)[1], abs=1e-5)
+    assert rows[2] == pytest.approx(pipe.match(pictures, [TEXTS[2]])[2], abs=1e-5)
+    with pytest.raises(UserError, match="3 images and 2 texts: give as many of both, or one of either"):
+        pipe.match(pictures, TEXTS[:2])

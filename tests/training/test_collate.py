@@ -1,6 +1,7 @@
 """Batches are a function of (seed, epoch, sample), whoever loads them; bad samples are reported and harm no other."""
 
 import pickle
+import tarfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 
 from alignfuse.data.batch import Batch
 from alignfuse.data.collate import Bad, Loaded, PairDataset, Sample
+from alignfuse.data.readers import read_pairs
 from alignfuse.data.records import Record
 from alignfuse.data.seeds import generator, mix
 from alignfuse.training.settings import TrainingConfig
@@ -44,6 +46,21 @@ def test_workers_give_the_batches_of_the_main_process(records: list[Record]) -> 
 def test_more_workers_than_batches(records: list[Record]) -> None:
     parts = load(records[:3], config(workers=2), 0, 1)
     assert [sorted(part.batch.image_ids.tolist()) for part in parts if part.batch.image_ids is not None] == [[0, 1, 2]]
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores is the point
+def test_one_shard_and_four_workers(records: list[Record], tmp_path: Path) -> None:
+    """Tars are read by seeking, so workers share one: each sample once, none waits for a shard of its own."""
+    with tarfile.open(tmp_path / "shard.tar", "w") as tar:
+        for i, record in enumerate(records[:7]):
+            tar.add(str(record.image), f"{i}.png")
+            (tmp_path / "text").write_text(record.captions[0], encoding="utf-8")
+            tar.add(tmp_path / "text", f"{i}.txt")
+    found = read_pairs(tmp_path / "shard.tar").records
+    parts = load(found, config(batch_size=2, workers=4), 0, 4)
+    assert not any(part.bad for part in parts)
+    seen = [i for part in parts if part.batch.image_ids is not None for i in part.batch.image_ids.tolist()]
+    assert sorted(seen) == list(range(7))
 
 
 def test_loading_leaves_the_generator_of_dropout_alone(records: list[Record]) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from alignfuse.data.records import Record
 from alignfuse.errors import UserError
-from alignfuse.systems.protocols import Step
+from alignfuse.systems.protocols import Loss, Step
 from alignfuse.training import loop
 from alignfuse.training.estimate import refuse_large_on_cpu
 from alignfuse.training.loop import Result, Validation, fit
@@ -183,6 +183,27 @@ def test_not_a_number_keeps_the_last_checkpoint(records: list[Record], tmp_path:
     with pytest.raises(UserError, match="step 5: align loss is inf"):
         train(records, tmp_path / "run", replace(CONFIG, checkpoint_steps=2), Diverging(make_tokenizer()))
     assert loop.checkpoint.load_state(tmp_path / "run")["step"] == 4
+
+
+def test_a_run_whose_matching_answers_constantly_warns(
+    records: list[Record], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Constant(FakeSystem):
+        def terms(self, *arguments: object) -> dict[str, int]:
+            return {**super().terms(*arguments), "itm": 3}  # type: ignore[arg-type]
+
+        def forward(self, *arguments: object) -> Step:  # type: ignore[override]
+            """Always "no match", at one match to two others."""
+            step = super().forward(*arguments)  # type: ignore[arg-type]
+            of = {name: Loss(torch.tensor(right), torch.tensor(count)) for name, right, count in RIGHT}
+            itm = Loss(step.losses["align"].total * 0 + 3 * 0.6365, torch.tensor(3))
+            return step._replace(losses={**step.losses, "itm": itm}, metrics={**step.metrics, **of})
+
+    RIGHT = (("itm_positive_accuracy", 0, 1), ("itm_negative_accuracy", 2, 2))
+    monkeypatch.setattr("alignfuse.training.health.PATIENCE", 5)
+    train(records, tmp_path / "run", system=Constant(make_tokenizer()))
+    assert caplog.text.count("ITM has given every pair the same answer for 5 steps") == 1
+    assert lines(tmp_path / "run")[0]["itm_negative_accuracy"] == 1.0
 
 
 def test_resuming_with_other_data_is_refused(records: list[Record], tmp_path: Path) -> None:

@@ -103,7 +103,13 @@ class ALBEFSystem(nn.Module):
 
     @torch.no_grad()
     def teach(self, batch: Batch) -> Lesson:
-        """Teacher features of the batch, gathered over ranks."""
+        """Teacher features of the batch, gathered over ranks.
+
+        They are constants: no gradient reaches the teacher. What a pair contrasts with is therefore never a student
+        feature of another micro-batch, and under accumulation the micro-batches' own backward passes add up to the
+        gradient of one graph over all of them, dropout included. In-batch contrast among student features would need a
+        second pass through the student for that (gradient caching, Gao et al. 2021); ALBEF does not.
+        """
         assert batch.images is not None and batch.text is not None
         teacher = self.teacher.model
         image, text = teacher.encode_image(batch.images), teacher.encode_text(batch.text)

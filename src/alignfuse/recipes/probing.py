@@ -90,7 +90,7 @@ def _batches(probes: Sequence[Probe]) -> Iterator[Sequence[Probe]]:
 
 def _encoded(pipe: Pipeline, pixels: Pixels, scenes: Int[Tensor, " B"]) -> tuple[Tokens, Int[Tensor, " B"]]:
     """Each of the scenes encoded once, and which of the images each row reads."""
-    distinct, image_of = scenes.unique(return_inverse=True)
+    distinct, image_of = torch.unique(scenes, return_inverse=True)
     return pipe.model.encode_image(pixels[distinct].to(pipe.device)), image_of.to(pipe.device)
 
 

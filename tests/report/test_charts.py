@@ -81,3 +81,9 @@ def test_bars_are_as_long_as_their_share() -> None:
     assert widths == ["width:90.0%", "width:40.4%", "width:100.0%", "width:0.0%"]
     assert {"90", "40", "100", "0", "seen", "blind", "chance, 50%"} <= set(chart.texts)
     assert [found["style"] for found in chart.all("i", "line")] == ["left:50%"] * 2
+
+
+def test_the_axis_of_steps_begins_at_nothing() -> None:
+    chart = Reader(line_chart("late", [Series("recall", [(800, 40.0), (1600, 60.0)])], x="step", y="percent"))
+    (line,) = chart.all("polyline")
+    assert line["points"].startswith(f"{(LEFT + RIGHT) / 2:.1f},")

@@ -75,11 +75,14 @@ def test_the_page_is_whole_and_points_nowhere_else(image: Path) -> None:
 
 def test_training_shows_every_loss_and_the_validation(tmp_path: Path) -> None:
     lines = [{"step": step, "loss": 3.0, "loss/itc": 2.0, "loss/cap": 1.0, "lr": 0.1} for step in range(10, 500, 10)]
-    lines += [{"step": 250, "epoch": 1.0, "val/itc mean recall": 40.0, "val/itm mean recall": 50.0}]
+    lines += [
+        {"step": 250, "val/itc mean recall": 40.0, "val/itm mean recall": 50.0, "val/words": 7.0, "val/itm R@1": 1.0}
+    ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     read = Reader(training_section(read_log(tmp_path), lead="how it went").body)
     names = [found["aria-label"] for found in read.all("svg")]
-    assert names == ["Contrastive loss (ITC)", "cap loss", "Mean recall on validation images"]
+    validations = ["Validation: mean recall", "Validation", "Validation: R@1"]
+    assert names == ["Contrastive loss (ITC)", "cap loss", *validations]
     assert {"by ITC", "re-ranked by ITM", "250: by ITC 40, re-ranked by ITM 50"} <= set(read.texts)
     assert len(read.all("polyline", "raw")) == 2  # 49 points are smoothed, one is not
 

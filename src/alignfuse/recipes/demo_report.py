@@ -98,9 +98,8 @@ def _recall_figure(found: Findings, name: str) -> Figure:
 def _data(splits: Mapping[str, Sequence[Record]]) -> Section:
     counts = ", ".join(f"{len(records):,} {split}" for split, records in splits.items())
     lead = (
-        f"Scenes of one or two things on grey: {counts}. Five captions each say all but the position within "
-        "the canvas: size, colour, texture, shape, and how two things stand to each other. The first of the training "
-        "scenes:"
+        f"Scenes of one or two things on grey: {counts}. Five captions of each say size, colour, texture "
+        "and shape, and where things stand. The first of the training scenes, with one caption:"
     )
     shown = splits["train"][:SCENES_SHOWN]
     return gallery_section("Data", [(record.image, record.captions[0]) for record in shown], lead=lead)
@@ -110,7 +109,7 @@ def _training(out: Path) -> Section:
     lead = (
         "ITC draws a picture and its caption together in one space, ITM tells a pair from a mined near miss with the "
         "fusion encoder, MLM fills in masked words with the picture in view. Faint lines are the log, strong ones its "
-        "running mean. The last chart is retrieval among a few other scenes, after each epoch."
+        "running mean. Validation is retrieval among a few other scenes, after each epoch."
     )
     return training_section(read_log(out), lead=lead, references={"itm": ALWAYS_NO})
 

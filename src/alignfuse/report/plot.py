@@ -23,9 +23,9 @@ class Plane:
 
     @classmethod
     def over(cls, points: Sequence[Point], levels: Sequence[Number]) -> "Plane":
-        """The plane that holds all points and levels; upwards it begins at 0 unless something lies below."""
+        """The plane that holds all points and levels; it begins at 0 both ways unless something lies below."""
         end = max(at for at, _ in points)
-        across = [tick for tick in axis.ticks(at for at, _ in points) if tick <= end]
+        across = [tick for tick in axis.ticks([0, *(at for at, _ in points)]) if tick <= end]
         return cls(across, axis.ticks([0.0, *levels, *(value for _, value in points)]), end)
 
     def x(self, at: Number) -> float:

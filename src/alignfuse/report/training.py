@@ -13,7 +13,7 @@ from alignfuse.report.plot import Point
 from alignfuse.report.retrieval import ORDERS
 
 Log = list[dict[str, Number]]
-LOSS, VALIDATION, RECALL = "loss/", "val/", " mean recall"
+LOSS, VALIDATION = "loss/", "val/"
 TITLES = {
     "itc": "Contrastive loss (ITC)",
     "itm": "Matching loss (ITM)",
@@ -31,7 +31,7 @@ def read_log(run: Path) -> Log:
 
 
 def training_section(log: Log, *, lead: Content = "", references: Mapping[str, Reference] | None = None) -> Section:
-    """One chart for each loss, and one for what validation found; `references` by name of the loss."""
+    """One chart for each loss and each figure of the validation; `references` by name of the loss."""
     names = list(dict.fromkeys(key.removeprefix(LOSS) for line in log for key in line if key.startswith(LOSS)))
     charts = []
     for colour, name in enumerate(names, start=1):
@@ -39,19 +39,22 @@ def training_section(log: Log, *, lead: Content = "", references: Mapping[str, R
         series = Series(name, points, colour, window=len(points) // SMOOTH)
         reference = (references or {}).get(name)
         charts.append(line_chart(TITLES.get(name, f"{name} loss"), [series], x="step", y="loss", reference=reference))
-    found = list(dict.fromkeys(key for line in log for key in line if key.startswith(VALIDATION)))
-    if found:
-        series_found = [
-            Series(_validation_name(key), _points(log, key), colour) for colour, key in enumerate(found, start=1)
-        ]
-        charts.append(line_chart("Mean recall on validation images", series_found, x="step", y="percent"))
+    for title, keys in _validations(log).items():
+        found = [Series(name, _points(log, key), colour) for colour, (name, key) in enumerate(keys.items(), start=1)]
+        charts.append(line_chart(title, found, x="step", y="percent"))
     return Section("Training", lead, tag("div", *charts, class_="charts"))
 
 
-def _validation_name(key: str) -> str:
-    """The order that a recall is of, as the retrieval table calls it."""
-    name = key.removeprefix(VALIDATION)
-    return ORDERS.get(name.removesuffix(RECALL), name)
+def _validations(log: Log) -> dict[str, dict[str, str]]:
+    """What validation found: title of a chart -> name of a line -> key. The orders of retrieval share a chart."""
+    charts: dict[str, dict[str, str]] = {}
+    for key in dict.fromkeys(key for line in log for key in line if key.startswith(VALIDATION)):
+        order, _, figure = key.removeprefix(VALIDATION).partition(" ")
+        if order in ORDERS:
+            charts.setdefault(f"Validation: {figure}", {})[ORDERS[order]] = key
+        else:
+            charts.setdefault("Validation", {})[key.removeprefix(VALIDATION)] = key
+    return charts
 
 
 def _points(log: Sequence[Mapping[str, Number]], key: str) -> list[Point]:

@@ -36,7 +36,7 @@ def recipe(pairs: Path, steps: int, negatives: str) -> PretrainRun:
     return replace(
         run,
         augment=None,  # captions name places and sizes
-        objective=replace(run.objective, negatives=negatives, alpha=0.0, mask_probability=0.4),  # captions are exact
+        objective=replace(run.objective, negatives=negatives, alpha=0.0, mask_probability=0.25),  # captions are exact
         training=replace(run.training, steps=steps, log_steps=50),
     )
 

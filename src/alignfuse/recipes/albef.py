@@ -46,7 +46,7 @@ SIZES = {
 RATE = {"toy": 1e-3, "small": 3e-4}
 SHORT = ALBEFTraining(
     momentum=0.99,
-    queue_size=1024,
+    queue_size=4096,
     temperature_range=(0.05, 0.5),  # at a high rate the temperature falls faster than the features come
 )
 

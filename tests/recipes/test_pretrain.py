@@ -20,10 +20,13 @@ from alignfuse.recipes.pretrain import (
     execute,
     fitting_queue,
     fitting_sizes,
+    freeze_unused,
     stored,
 )
 from alignfuse.training.step import Updater
 from alignfuse.world.export import export
+from tests.contract import setups
+from tests.contract.setups import subsets
 from tests.shape_checks import no_shape_checks
 
 IMAGES = 24
@@ -61,8 +64,12 @@ def test_a_run_that_crashed_in_an_epoch_gives_the_losses_of_one_that_did_not(
     run = albef.debug(data)
     run = replace(
         run,
-        model=replace(run.model, text=replace(run.model.text, dropout=0.1)),
-        training=replace(run.training, steps=7, checkpoint_steps=2),
+        model=replace(
+            run.model,
+            image=replace(run.model.image, layers=1),
+            text=replace(run.model.text, layers=1, fusion_layers=1, dropout=0.1),
+        ),
+        training=replace(run.training, steps=6, checkpoint_steps=2),
     )
     execute(run, tmp_path / "whole", device="cpu")
 
@@ -79,7 +86,7 @@ def test_a_run_that_crashed_in_an_epoch_gives_the_losses_of_one_that_did_not(
         with pytest.raises(RuntimeError, match="the power is off"):
             execute(run, out, device="cpu")
     result = execute(stored(out), out, resume=True, device="cpu")
-    assert (result.step, result.finished) == (7, True)
+    assert (result.step, result.finished) == (6, True)
     assert log(out) == log(tmp_path / "whole")
     expected = load_file(tmp_path / "whole" / "training.safetensors")
     found = load_file(out / "training.safetensors")
@@ -134,6 +141,15 @@ def test_data_without_anything_to_train_on_says_what_it_holds(tmp_path: Path) ->
 
 def test_the_queue_is_at_most_a_quarter_of_the_images() -> None:
     assert [fitting_queue(1000, images) for images in (3, 24, 4000, 10**6)] == [0, 6, 1000, 1000]
+
+
+@pytest.mark.parametrize("objectives", subsets("albef"), ids="+".join)
+def test_what_is_trained_gets_a_gradient_and_nothing_else_does(objectives: tuple[str, ...]) -> None:
+    system = setups.build("albef", objectives=objectives)
+    freeze_unused(system.model, objectives)
+    setups.objective(setups.step(system, setups.pairs(6))).backward()
+    for name, parameter in system.model.named_parameters():
+        assert parameter.requires_grad == (parameter.grad is not None), name
 
 
 def test_texts_must_fit_the_positions(data: DataConfig) -> None:

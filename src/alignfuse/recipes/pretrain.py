@@ -25,7 +25,7 @@ from alignfuse.data.splits import split_records
 from alignfuse.data.tokenizer import Tokenizer, TokenizerConfig
 from alignfuse.errors import UserError
 from alignfuse.models.albef import ALBEF, ALBEFConfig
-from alignfuse.systems.albef import ALBEFSystem, ALBEFTraining
+from alignfuse.systems.albef import ALBEFSystem, ALBEFTraining, Objective
 from alignfuse.tasks.retrieval import RetrievalConfig, evaluate
 from alignfuse.training import checkpoint, distributed
 from alignfuse.training.estimate import refuse_large_on_cpu
@@ -85,6 +85,16 @@ class PretrainRun:
     augment: AugmentConfig | None
     training: TrainingConfig
     validation: ValidationConfig = field(default_factory=ValidationConfig)
+
+
+READERS: dict[str, set[Objective]] = {  # the objectives that read a part of the model; all read its encoders
+    "image_projection": {"itc"},
+    "text_projection": {"itc"},
+    "temperature": {"itc"},
+    "match_head": {"itm"},
+    "mask_head": {"mlm"},
+    "fusion_encoder": {"itm", "mlm"},
+}
 
 
 class Parts(NamedTuple):
@@ -156,6 +166,7 @@ def build(run: PretrainRun, resumed: Path | None = None) -> tuple[PretrainRun, P
     )
     if resumed is None:
         load_start(system, run.start, tokenizer)
+    freeze_unused(system.model, run.objective.objectives)
     preprocessing = Preprocessing(image_size=run.model.image.image_size, text=run.text)
     augment = None if run.augment is None else Augment(run.augment, run.model.image.image_size)
     dataset = PairDataset(train, identities, preprocessing, augment, seed=run.training.seed, on_bad=run.training.on_bad)
@@ -261,6 +272,13 @@ def load_start(system: ALBEFSystem, start: StartConfig, tokenizer: Tokenizer) ->
     system.teacher.copy(system.model)
     if whole is not None and whole.is_dir() and text is None and image is None:
         logger.info("%s", load_training(system, whole, keep_queue=start.keep_queue))
+
+
+def freeze_unused(model: ALBEF, objectives: Sequence[Objective]) -> None:
+    """Parts that no objective reads are not trained: DDP waits for the gradient of everything that is."""
+    for part, readers in READERS.items():
+        if readers.isdisjoint(objectives):
+            getattr(model, part).requires_grad_(False)
 
 
 def validation(parts: Parts, config: ValidationConfig, device: torch.device) -> Callable[[], Validation]:

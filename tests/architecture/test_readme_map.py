@@ -1,12 +1,7 @@
-"""What the README lists exists, and what exists is listed: folders and commands."""
+"""What the README lists exists, and what exists is listed: the folders."""
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
-from typer.main import get_command
-
-from alignfuse.cli import app
 from tests.architecture.source import PACKAGE, ROOT
 
 LINE = re.compile(r"^- `([\w.]+)/` - \S.*$", re.MULTILINE)
@@ -27,17 +22,3 @@ def test_one_line_per_folder_of_the_package() -> None:
 def test_one_line_per_folder_beside_it() -> None:
     folders = [folder.name for folder in ROOT.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
     assert sorted(section("Beside it:", "`make test`")) == sorted(set(folders) - PRIVATE)
-
-
-def test_one_row_per_command() -> None:
-    rows = re.findall(r"^\| `alignfuse ([\w ]+)` \| \S", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(rows) == sorted(commands(get_command(app)))
-
-
-def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """The words that call each command."""
-    if not hasattr(command, "commands"):
-        yield " ".join(path)
-        return
-    for name, below in command.commands.items():
-        yield from commands(below, (*path, name))

@@ -2,17 +2,15 @@
 
 import logging
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
-from typer.main import get_command
 
 from alignfuse import __version__
-from alignfuse.cli import app, main
+from alignfuse.cli import main
 from tests.cli.conftest import Run
+from tests.command_tree import COMMANDS
 
 
 @pytest.fixture
@@ -25,18 +23,6 @@ def pairs(tmp_path: Path) -> Path:
     rows = ["file;caption", "a.png;a red boat", "b.png;a green boat", "c.png;ein blaues Boot", "d.png;no boat at all"]
     (folder / "pairs.csv").write_text("\n".join(rows), encoding="utf-8")
     return folder / "pairs.csv"
-
-
-def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command with the words that call it."""
-    if not hasattr(command, "commands"):
-        yield path, command
-        return
-    for name, below in command.commands.items():
-        yield from leaves(below, (*path, name))
-
-
-COMMANDS = dict(leaves(get_command(app)))
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

@@ -1,37 +1,22 @@
 """What holds for all pages: commands that parse, settings and links that exist, tables that match the code."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from alignfuse.cli import app
 from alignfuse.config import override
 from alignfuse.recipes.albef import pretrain
 from alignfuse.recipes.pretrain import DataConfig
 from alignfuse.systems import protocols
 from tests.architecture.source import PACKAGE
+from tests.command_tree import COMMANDS
 from tests.docs.markdown import PAGES, ROOT, commands, section, table
 
 SHOWN = [(page, words) for page in PAGES for words in commands(page)]
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 SETTING = re.compile(r"(?:--set '?|`)([a-z_]+(?:\.[a-z_]+)*=[^'`\s]+)")
-
-
-def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command with the words that call it."""
-    if not hasattr(command, "commands"):
-        yield path, command
-        return
-    for name, below in command.commands.items():
-        yield from leaves(below, (*path, name))
-
-
-COMMANDS = dict(leaves(get_command(app)))
 
 
 @pytest.mark.parametrize(("page", "words"), SHOWN, ids=lambda value: getattr(value, "name", None) or " ".join(value))

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 SIZES = ("small", "large")
 COLOURS = ("red", "yellow", "green", "blue", "purple")
-TEXTURES = ("solid", "striped", "dotted")
 SHAPES = ("circle", "square", "triangle", "cross")
-PLACES = ("left", "right", "top", "bottom", "middle")
 OPPOSITE = {"left": "right", "right": "left", "above": "below", "below": "above"}
 RELATIONS = tuple(OPPOSITE)
 

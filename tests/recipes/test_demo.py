@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from alignfuse.api import load
+from alignfuse.cli import main
 from alignfuse.errors import UserError
 from alignfuse.recipes import demo as recipe
 from alignfuse.recipes.budget import Pace
@@ -122,3 +123,23 @@ def test_steps_that_fit_leave_room_for_validation() -> None:
     assert Pace(step=0.2, validation=5.0, updates=100).steps(250) == 1000
     assert Pace(step=0.2, validation=0.0, updates=100).steps(250) == 1250
     assert Pace(step=0.2, validation=0.0, updates=100).steps(0.1) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [(["--quick"], quick()), (["--minutes", "60"], DemoConfig(minutes=60.0)), ([], DemoConfig())],
+)
+def test_the_command_passes_its_settings_on(
+    result: DemoResult,
+    options: list[str],
+    config: DemoConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = []
+    monkeypatch.setattr(recipe, "demo", lambda out, config, **_: asked.append((out, config)) or result)
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--out", str(result.out), "--json", *options])
+    assert ended.value.code == 0
+    assert asked == [(result.out, config)]
+    assert json.loads(capsys.readouterr().out)["report"] == str(result.out / "report.html")

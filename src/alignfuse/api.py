@@ -5,7 +5,7 @@ Shapes: N images or texts, E embedding width.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -108,6 +108,11 @@ class Pipeline:
         words = "" if self.vocabulary is None else self.vocabulary.core.to_str()
         return fingerprint(self.model, settings, words)
 
+    @property
+    def itc_weight(self) -> float:
+        """What the cosine counts beside the match logit in itc+itm: it is over the temperature, as in the loss."""
+        return 1.0 / float(self.model.temperature)
+
     # --- embeddings ---------------------------------------------------------------------------------------------------
 
     def embed_images(self, images: FilesOrPixels, *, progress: Report | None = None) -> Float[Tensor, "N E"]:
@@ -187,11 +192,15 @@ class Pipeline:
         if isinstance(query, Path):
             (pixels,) = self._image_batches([query])
             captions = self._text_batches([str(hit.record["caption"]) for hit in hits])
-            hits = rerank_texts(self.model, pixels, captions, hits, score=score, device=self.device)
+            hits = rerank_texts(
+                self.model, pixels, captions, hits, score=score, itc_weight=self.itc_weight, device=self.device
+            )
         else:
             (text,) = self._text_batches([query])
             images = self._image_batches([image_at(hit.record) for hit in hits])
-            hits = rerank_images(self.model, text, images, hits, score=score, device=self.device)
+            hits = rerank_images(
+                self.model, text, images, hits, score=score, itc_weight=self.itc_weight, device=self.device
+            )
         return hits[:k]
 
     def open_index(self, folder: str | Path) -> Index:
@@ -207,12 +216,16 @@ class Pipeline:
         progress: Report | None = None,
     ) -> RetrievalReport:
         """Recalls both ways on the images of `records` and all their captions."""
-        captions = [(number, caption) for number, record in enumerate(records) for caption in record.captions]
+        captions = [(n, record.row, caption) for n, record in enumerate(records) for caption in record.captions]
+        numbers, rows, texts = zip(*captions, strict=True)
+        config = config or RetrievalConfig()
+        if config.itc_weight is None:
+            config = replace(config, itc_weight=self.itc_weight)
         return evaluate(
             self.model,
             self._image_batches([record.image for record in records]),
-            self._text_batches([caption for _, caption in captions]),
-            torch.tensor([number for number, _ in captions]),
+            TextBatches(texts, self.tokenizer, rows),
+            torch.tensor(numbers),
             checkpoint=self.name,
             split=split,
             config=config,

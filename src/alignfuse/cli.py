@@ -71,7 +71,7 @@ def start(
 def demo(
     out: Annotated[Path, typer.Option(help="Directory of the run and its report.html.")] = Path("runs/demo"),
     quick: Annotated[bool, typer.Option("--quick", help="The same path in few steps.")] = False,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="Train for so long; 6.5 if not given.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Train for so long; 7 if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a demo in --out was stopped.")] = False,
     overwrite: Overwrite = False,
     device: Device = "auto",

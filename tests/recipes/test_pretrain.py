@@ -17,6 +17,7 @@ from alignfuse.recipes.pretrain import (
     DataConfig,
     PretrainRun,
     StartConfig,
+    build,
     execute,
     fitting_queue,
     fitting_sizes,
@@ -137,6 +138,17 @@ def test_data_without_anything_to_train_on_says_what_it_holds(tmp_path: Path) ->
     with pytest.raises(UserError, match=r"pairs\.csv: no record is marked train; found test, val"):
         execute(run, tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_caption_that_does_not_fit_is_named_by_its_row(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = "image,caption,split\na.png,a boat,train\nb.png,a tree,train\nb.png,one two three four,train\n"
+    (tmp_path / "pairs.csv").write_text(rows, encoding="utf-8")
+    run = albef.debug(DataConfig(paths=(str(tmp_path / "pairs.csv"),)))
+    with caplog.at_level("WARNING"):
+        build(replace(run, text=TokenizerConfig(max_tokens=5)))
+    assert "1 of 3 texts are longer than 5 tokens and lose their end, the first in pairs.csv, row 3" in caplog.text
+    with pytest.raises(UserError, match=r"pairs\.csv, row 3: the text is longer than 5 tokens"):
+        build(replace(run, text=TokenizerConfig(max_tokens=5, strict=True)))
 
 
 def test_the_queue_is_at_most_a_quarter_of_the_images() -> None:

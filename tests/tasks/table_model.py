@@ -49,9 +49,7 @@ class TableModel(DualTableModel):
     def remember(self, image: Tokens) -> Tensor:
         return image.states[:, 0, 0].long()
 
-    def fuse(
-        self, text: Text, memory: Tensor, image_of: Tensor | None = None, *, first_only: bool = False
-    ) -> Tokens:
+    def fuse(self, text: Text, memory: Tensor, image_of: Tensor | None = None, *, first_only: bool = False) -> Tokens:
         assert text.states is not None
         assert torch.equal(text.states[..., 0], text.ids.float()) and bool((text.states[~text.mask] == 0).all())
         rows = torch.arange(len(text.ids)) if image_of is None else image_of

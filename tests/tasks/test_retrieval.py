@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from alignfuse.errors import UserError
 from alignfuse.metrics.recall import image_to_text_ranks, text_to_image_ranks
 from alignfuse.tasks.encoding import embed_images, embed_texts, inference
 from alignfuse.tasks.progress import Progress, Stages
-from alignfuse.tasks.ranking import Score
+from alignfuse.tasks.ranking import Direction, Score
 from alignfuse.tasks.reranking import match_pairs
 from alignfuse.tasks.retrieval import RetrievalConfig, evaluate, rank
 from alignfuse.tasks.token_store import ImageTokens, TextStoreWriter
@@ -203,7 +204,7 @@ def test_report_names_units_and_settings(model: TableModel, image_of: Tensor) ->
     assert result["counts"]["images"] == IMAGES and result["counts"]["texts"] == TEXTS
     assert result["counts"]["captions_per_image"]["min"] == 1
     assert result["counts"]["captions_per_image"]["max"] == int(torch.bincount(image_of).max())
-    assert set(result["recall"]) == {"itc", "itm"}
+    assert set(result["recall"]) == {"itc", "itm", "itc+itm"}
     t2i = text_to_image_ranks(model.logits.T, image_of)  # all images are shortlisted
     assert result["recall"]["itm"]["text_to_image"]["R@5"] == pytest.approx(100 * float((t2i < 5).double().mean()))
     assert result["recall"]["itm"]["text_to_image"]["candidates"] == IMAGES
@@ -291,3 +292,18 @@ def test_texts_without_states_are_fused_by_ids(model: TableModel, image_of: Tens
     one = rank(model, picture_batches(IMAGES), text_batches(TEXTS), image_of)
     two = rank(other, picture_batches(IMAGES), text_batches(TEXTS), image_of)
     assert torch.equal(one.text_to_image.ranks("itm"), two.text_to_image.ranks("itm"))
+
+
+def test_the_weight_of_itc_in_the_sum() -> None:
+    direction = Direction(
+        shortlist=torch.tensor([[0, 1]]),
+        itc=torch.tensor([[0.9, 0.5]]),
+        itm=torch.tensor([[1.0, 3.0]]),
+        owner=torch.tensor([0]),
+        owner_of_candidate=torch.tensor([0, 1]),
+        itc_ranks=torch.tensor([0]),
+        itc_weight=10.0,
+    )
+    assert direction.scores("itc+itm").tolist() == [[10.0, 8.0]]
+    assert direction.ranks("itc+itm").tolist() == [0] and direction.ranks("itm").tolist() == [1]
+    assert replace(direction, itc_weight=1.0).ranks("itc+itm").tolist() == [1]

@@ -47,11 +47,13 @@ class TextBatches:
 
     texts: Sequence[str]
     tokenizer: Tokenizer
+    rows: Sequence[str] | None = None  # where the texts stand, for messages
     batch_size: int = 256
 
     def __iter__(self) -> Iterator[Text]:
         for start in range(0, len(self.texts), self.batch_size):
-            yield self.tokenizer(self.texts[start : start + self.batch_size]).text
+            some = slice(start, start + self.batch_size)
+            yield self.tokenizer(self.texts[some], rows=None if self.rows is None else self.rows[some]).text
 
 
 class _Images(Dataset[Tensor | str]):

@@ -22,7 +22,7 @@ class DemoConfig:
     val: int = 200
     test: int = 1000
     # training
-    minutes: float = 6.5  # as many steps as fit
+    minutes: float = 7.0  # as many steps as fit
     fewest_steps: int = 200
     most_steps: int = 20_000
     measured_steps: int = 12
@@ -45,7 +45,10 @@ class DemoConfig:
     captions: int = 1  # of each held-out scene, that are ranked
     masked_words: int = 2  # of each held-out scene
     pairs: int = 2000  # captions with one word wrong
-    phrases: tuple[str, ...] = ("a red cross", "a large striped square")
+    phrases: tuple[str, ...] = (
+        "a large red cross in the middle",
+        "a small blue circle to the left of a large yellow square",
+    )
 
 
 def quick() -> DemoConfig:

@@ -76,7 +76,7 @@ def find(pipe: Pipeline, held_out: HeldOut, config: DemoConfig) -> Findings:
         ImageBatches([record.image for record in held_out.records], pipe.preprocessing),
         TextBatches(held_out.texts, pipe.tokenizer),
         held_out.image_of,
-        config=RetrievalConfig(k=config.k),
+        config=RetrievalConfig(k=config.k, score="itc+itm", itc_weight=pipe.itc_weight),
         device=pipe.device,
     )
     return Findings(

@@ -8,14 +8,14 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from alignfuse.api import Pipeline
 from alignfuse.config import from_dict, to_dict
 from alignfuse.convert.files import read_settings
 from alignfuse.convert.initial import image_config, init_from, text_config, whole_config
 from alignfuse.convert.run import load_training
 from alignfuse.convert.write import OFFICIAL_TEXT
 from alignfuse.data.augment import Augment, AugmentConfig
-from alignfuse.data.batches import ImageBatches, TextBatches
-from alignfuse.data.collate import PairDataset, PairLoader, default_workers
+from alignfuse.data.collate import PairDataset, PairLoader
 from alignfuse.data.ids import Identities
 from alignfuse.data.preprocessing import Preprocessing
 from alignfuse.data.readers import read_pairs
@@ -26,7 +26,7 @@ from alignfuse.data.tokenizer import Tokenizer, TokenizerConfig
 from alignfuse.errors import UserError
 from alignfuse.models.albef import ALBEF, ALBEFConfig
 from alignfuse.systems.albef import ALBEFSystem, ALBEFTraining, Objective
-from alignfuse.tasks.retrieval import RetrievalConfig, evaluate
+from alignfuse.tasks.retrieval import RetrievalConfig
 from alignfuse.training import checkpoint, distributed
 from alignfuse.training.estimate import refuse_large_on_cpu
 from alignfuse.training.loop import Result, Validation, fit
@@ -150,7 +150,8 @@ def build(run: PretrainRun, resumed: Path | None = None) -> tuple[PretrainRun, P
     if not train:
         raise UserError(f"{', '.join(run.data.paths)}: no record is marked train; found {', '.join(splits)}")
     tokenizer = choose_tokenizer(run, train, resumed)
-    tokenizer.count_long([caption for record in train for caption in record.captions])
+    captions = [(caption, record.row) for record in train for caption in record.captions]
+    tokenizer.count_long([caption for caption, _ in captions], rows=[row for _, row in captions])
     model_config = fitting_sizes(run, tokenizer)
     objective = replace(run.objective, queue_size=fitting_queue(run.objective.queue_size, len(train)))
     run = replace(run, model=model_config, objective=objective)
@@ -284,22 +285,10 @@ def freeze_unused(model: ALBEF, objectives: Sequence[Objective]) -> None:
 def validation(parts: Parts, config: ValidationConfig, device: torch.device) -> Callable[[], Validation]:
     """Mean recall of re-ranked retrieval on held-out images. Every rank computes the same."""
     records = parts.held_out[: config.images]
-    captions = [(number, caption) for number, record in enumerate(records) for caption in record.captions]
-    images = ImageBatches([record.image for record in records], parts.preprocessing, workers=default_workers())
-    texts = TextBatches([caption for _, caption in captions], parts.tokenizer)
-    image_of = torch.tensor([number for number, _ in captions])
+    pipe = Pipeline(parts.system.model, parts.tokenizer, parts.preprocessing, "", device)
 
     def validate() -> Validation:
-        found = evaluate(
-            parts.system.model,
-            images,
-            texts,
-            image_of,
-            checkpoint="",
-            split="val",
-            config=RetrievalConfig(k=config.k, score=config.score),
-            device=device,
-        )
+        found = pipe.evaluate_retrieval(records, split="val", config=RetrievalConfig(k=config.k, score=config.score))
         metrics = {f"{score} mean recall": both.mean for score, both in found.recalls.items()}
         return Validation(found.final.mean, metrics)
 

@@ -22,6 +22,7 @@ def rerank_images(
     hits: Sequence[Hit],
     *,
     score: Score = "itm",
+    itc_weight: float = 1.0,
     device: torch.device | str = "cpu",
 ) -> list[Hit]:
     """The hits of one text query, best match first. `images` are those of the hits, in their order, in batches."""
@@ -33,7 +34,7 @@ def rerank_images(
         for batch in images:
             memory = model.remember(model.encode_image(batch.to(device)))
             logits += match_logits(model, _repeated(query, len(batch)), memory).tolist()
-    return _ordered(hits, logits, score)
+    return _ordered(hits, logits, score, itc_weight)
 
 
 def rerank_texts(
@@ -43,6 +44,7 @@ def rerank_texts(
     hits: Sequence[Hit],
     *,
     score: Score = "itm",
+    itc_weight: float = 1.0,
     device: torch.device | str = "cpu",
 ) -> list[Hit]:
     """The hits of one image query, best match first. `texts` are those of the hits, in their order, in batches."""
@@ -54,7 +56,7 @@ def rerank_texts(
         for batch in texts:
             text = model.encode_text(on_device(batch, device))
             logits += match_logits(model, text, memory, torch.zeros_like(text.ids[:, 0])).tolist()
-    return _ordered(hits, logits, score)
+    return _ordered(hits, logits, score, itc_weight)
 
 
 def _repeated(text: Text, count: int) -> Text:
@@ -66,7 +68,7 @@ def _repeated(text: Text, count: int) -> Text:
     return Text(repeat(text.ids), repeat(text.mask), None if text.states is None else repeat(text.states))
 
 
-def _ordered(hits: Sequence[Hit], logits: Sequence[float], score: Score) -> list[Hit]:
+def _ordered(hits: Sequence[Hit], logits: Sequence[float], score: Score, itc_weight: float) -> list[Hit]:
     """The hits with their match logits, by the chosen score; equals keep their order."""
     if len(hits) != len(logits):
         raise ValueError(f"{len(hits)} hits, but {len(logits)} inputs to re-rank them with")
@@ -74,6 +76,6 @@ def _ordered(hits: Sequence[Hit], logits: Sequence[float], score: Score) -> list
     key = {
         "itc": lambda hit: hit.itc,
         "itm": lambda hit: hit.itm,
-        "itc+itm": lambda hit: hit.itc + hit.itm,
+        "itc+itm": lambda hit: itc_weight * hit.itc + hit.itm,
     }[score]
     return sorted(scored, key=key, reverse=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from alignfuse.metrics.ordering import NO_RANK, order_keys, ranks
 
-Score = Literal["itm", "itc+itm", "itc"]  # match logit (ALBEF); cosine + match logit (BLIP, BLIP-2); cosine
+Score = Literal["itm", "itc+itm", "itc"]  # match logit (ALBEF); weighted cosine + match logit (BLIP, BLIP-2); cosine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class Direction:
     owner: Int[Tensor, " Q"]  # what a query and its own candidates share: the image (-1 = none)
     owner_of_candidate: Int[Tensor, " C"]
     itc_ranks: Int64[Tensor, " Q"]  # place of the best own candidate by ITC alone, 0 = first; `NO_RANK` without one
+    itc_weight: float = 1.0  # of the cosine in itc+itm
 
     def scores(self, score: Score) -> Float32[Tensor, "Q K"]:
         """What orders the shortlist."""
@@ -36,7 +37,7 @@ class Direction:
             return self.itc
         if self.itm is None:
             raise ValueError(f"no score {score}: the shortlist was not re-ranked")
-        return self.itm if score == "itm" else self.itc + self.itm
+        return self.itm if score == "itm" else self.itc_weight * self.itc + self.itm
 
     def ranks(self, score: Score) -> Int64[Tensor, " Q"]:
         """Place of the best own candidate: in the shortlist ordered by `score` or, outside of it, by ITC."""

@@ -31,6 +31,7 @@ class RetrievalConfig:
     """How to rank, and within which memory."""
 
     score: Score = "itm"
+    itc_weight: float | None = None  # of the cosine in itc+itm; None: 1 as in BLIP (a pipeline takes 1 / temperature)
     k: int = 128  # shortlisted candidates per query; cut to what there is
     scores_at_once: int = 2**22  # ITC scores in memory
     texts_at_once: int = 256  # texts fused with one image at a time
@@ -129,7 +130,8 @@ def _rank_by_itc(
     text_to_image = _rank_queries(
         lambda some: model.similarity(images, some).T, texts, image_of, every_image, limit, config.k, stages
     )
-    return image_to_text, text_to_image
+    weight = 1.0 if config.itc_weight is None else config.itc_weight
+    return replace(image_to_text, itc_weight=weight), replace(text_to_image, itc_weight=weight)
 
 
 def _rank_queries(

@@ -11,7 +11,7 @@ from alignfuse.tasks.ranking import Direction, Ranking, Score
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalReport:
-    """Results of one evaluation. `recalls` holds those of ITC alone and those of the re-ranked order."""
+    """Results of one evaluation. `recalls` holds those of ITC alone and, where pairs were fused, of every order."""
 
     checkpoint: str
     split: str
@@ -94,7 +94,7 @@ def report(ranking: Ranking, *, checkpoint: str, split: str) -> RetrievalReport:
     image_of = ranking.text_to_image.owner
     images = ranking.image_to_text.owner
     captions = torch.bincount(image_of[image_of >= 0], minlength=len(images))
-    scores: list[Score] = ["itc"] if ranking.score == "itc" else ["itc", ranking.score]
+    scores: list[Score] = ["itc"] if ranking.score == "itc" else ["itc", "itm", "itc+itm"]
     return RetrievalReport(
         checkpoint=checkpoint,
         split=split,

@@ -111,7 +111,7 @@ class Pipeline:
     @property
     def itc_weight(self) -> float:
         """What the cosine counts beside the match logit in itc+itm: it is over the temperature, as in the loss."""
-        return 1.0 / float(self.model.temperature)
+        return 1.0 / self.model.temperature.item()
 
     # --- embeddings ---------------------------------------------------------------------------------------------------
 

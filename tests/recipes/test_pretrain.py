@@ -141,7 +141,7 @@ def test_data_without_anything_to_train_on_says_what_it_holds(tmp_path: Path) ->
 
 
 def test_a_caption_that_does_not_fit_is_named_by_its_row(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    rows = "image,caption,split\na.png,a boat,train\nb.png,a tree,train\nb.png,one two three four,train\n"
+    rows = "image,caption,split\na.png,a b,train\nb.png,b,train\nb.png,a b a b,train\n"
     (tmp_path / "pairs.csv").write_text(rows, encoding="utf-8")
     run = albef.debug(DataConfig(paths=(str(tmp_path / "pairs.csv"),)))
     with caplog.at_level("WARNING"):

@@ -71,7 +71,9 @@ def start(
 def demo(
     out: Annotated[Path, typer.Option(help="Directory of the run and its report.html.")] = Path("runs/demo"),
     quick: Annotated[bool, typer.Option("--quick", help="The same path in few steps.")] = False,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="Train for so long; 7 if not given.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.1, help="Train for so long, 7 if not given; not with --quick or --resume.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a demo in --out was stopped.")] = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -82,6 +84,8 @@ def demo(
     from alignfuse.recipes.demo_config import DemoConfig
     from alignfuse.recipes.demo_config import quick as quick_config
 
+    if minutes is not None and (quick or resume):
+        raise UserError("--minutes decides how long a new demo trains: leave out --quick and --resume")
     config = quick_config() if quick else DemoConfig() if minutes is None else DemoConfig(minutes=minutes)
     result = recipe.demo(out, config, resume=resume, overwrite=overwrite, device=device)
     show(result.to_dict(), str(result), as_json)

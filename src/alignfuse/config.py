@@ -7,6 +7,7 @@ value.
 import dataclasses
 import difflib
 import json
+import math
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ def from_dict(cls: type[Config], data: Mapping[str, Any], *, where: str = "") ->
 
     `where` is the name of the group of settings in messages ("optimizer").
     """
+    if not isinstance(data, Mapping):
+        raise UserError(f"{where or cls.__name__} must be a group of settings, not {_shown(data)}")
     hints = get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cast(Any, cls)) if field.init}
     for key in data:
@@ -148,8 +151,6 @@ def _convert(value: Any, kind: Any, where: str) -> Any:
             raise UserError(f"{where} must be one of {', '.join(map(str, arguments))}, not {_shown(value)}")
         return value
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        if not isinstance(value, Mapping):
-            raise UserError(f"{where} must be a group of settings, not {_shown(value)}")
         return from_dict(kind, value, where=where)
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
@@ -201,6 +202,8 @@ def _convert_scalar(value: Any, kind: Any, where: str) -> Any:
         return float(value)
     if kind is Path and isinstance(value, str):
         return Path(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{where} must be a finite number, not {_shown(value)}")
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise UserError(f"{where} must be {_named(kind)}, not {_shown(value)}")
     return value

@@ -103,6 +103,7 @@ def retrieval_report() -> RetrievalReport:
         checkpoint="here",
         split="test",
         resolution=(32, 48),
+        itc_weight=20.0,
         score="itm",
         k_image_to_text=3,
         k_text_to_image=2,

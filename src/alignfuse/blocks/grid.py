@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from alignfuse.blocks.efficientnet import FEATURES, STRIDE, EfficientNetLite0
 from alignfuse.blocks.tokens import Tokens
-from alignfuse.blocks.transformer import Block, initialise
+from alignfuse.blocks.transformer import Block, check_sizes, initialise
 from alignfuse.blocks.vision import Grid, VisionConfig, VisionTransformer, normalise, resize_positions
 
 LITE_MEAN = (127 / 255, 127 / 255, 127 / 255)
@@ -34,6 +34,14 @@ class GridConfig:
     freeze: bool = False  # True: the network stays as it was loaded, only what stands on it is trained
     mean: tuple[float, float, float] = LITE_MEAN
     std: tuple[float, float, float] = LITE_STD
+
+    def __post_init__(self) -> None:
+        check_sizes(
+            layers=self.layers, dropout=self.dropout, height=self.image_size[0], image_width=self.image_size[1],
+            width=self.width, heads=self.heads, hidden=self.hidden,
+        )  # fmt: skip
+        if min(self.std) <= 0:
+            raise ValueError(f"std must be above 0, not {self.std}")
 
     @property
     def grid(self) -> Grid:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from alignfuse.blocks.attention import KeyValue, Packing
 from alignfuse.blocks.tokens import Text, Tokens
-from alignfuse.blocks.transformer import Block, initialise
+from alignfuse.blocks.transformer import Block, check_sizes, initialise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,12 @@ class TextConfig:
     eps: float = 1e-12
     dropout: float = 0.1
     init_std: float = 0.02  # of linear weights and tables at the start; narrow models learn faster from more
+
+    def __post_init__(self) -> None:
+        check_sizes(
+            layers=self.layers, dropout=self.dropout, vocab_size=self.vocab_size, fusion_layers=self.fusion_layers,
+            width=self.width, heads=self.heads, hidden=self.hidden, positions=self.positions,
+        )  # fmt: skip
 
 
 class Memory(NamedTuple):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from alignfuse.blocks.tokens import Tokens
-from alignfuse.blocks.transformer import Block, initialise
+from alignfuse.blocks.transformer import Block, check_sizes, initialise
 
 Grid = tuple[int, int]
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -37,6 +37,14 @@ class VisionConfig:
     stem: Literal["patch", "convolution"] = "patch"
     mean: tuple[float, float, float] = CLIP_MEAN
     std: tuple[float, float, float] = CLIP_STD
+
+    def __post_init__(self) -> None:
+        check_sizes(
+            layers=self.layers, dropout=self.dropout, patch_size=self.patch_size, height=self.image_size[0],
+            image_width=self.image_size[1], width=self.width, heads=self.heads, hidden=self.hidden,
+        )  # fmt: skip
+        if min(self.std) <= 0:
+            raise ValueError(f"std must be above 0, not {self.std}")
 
     @property
     def grid(self) -> Grid:

@@ -1,6 +1,7 @@
 """The check behind `alignfuse data check`: what a data set holds, and what is wrong with it before training starts."""
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -94,7 +95,7 @@ def _image_problems(records: Sequence[Record], opened: set[int], progress: Progr
 
 def _inspect(record: Record, opened: bool) -> Problem | bytes | None:
     """What is wrong with an image file, or a digest of its pixels where it is opened."""
-    if isinstance(record.image, Path) and not record.image.is_file():
+    if isinstance(record.image, Path) and not os.path.isfile(record.image):  # False where Path.is_file raises
         return Problem(record.row, "missing file", str(record.image))
     if not opened:
         return None

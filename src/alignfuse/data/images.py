@@ -75,6 +75,8 @@ def _read(source: ImageSource) -> bytes:
             data = file.read(size)
     except OSError as error:
         raise ImageError(source, (error.strerror or str(error)).lower()) from None
+    except ValueError as error:  # no name of a file at all: it holds a NUL, or half of a surrogate pair
+        raise ImageError(source, f"no name of a file: {error}") from None
     if len(data) < size:
         raise ImageError(source, f"the archive ends after {len(data)} of its {size} bytes")
     return data

@@ -69,4 +69,4 @@ def _held_out(ids: set[str], share: float) -> set[str]:
 
 def _place(identity: str) -> float:
     """A number in [0, 1) that depends on the id alone."""
-    return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:6]) / 2**48
+    return int.from_bytes(hashlib.sha256(identity.encode(errors="surrogatepass")).digest()[:6]) / 2**48

@@ -25,6 +25,12 @@ class ALBEFConfig:
     embed_dim: int = 256
     temperature: float = 0.07  # at the start; learned
 
+    def __post_init__(self) -> None:
+        if self.embed_dim < 1 or self.temperature <= 0:
+            raise ValueError(
+                f"embed_dim and temperature must be above 0, not {self.embed_dim} and {self.temperature}"
+            )
+
 
 class ALBEF(nn.Module):
     """Image encoder, text encoder, and a fusion encoder that reads the image by cross-attention."""

@@ -48,6 +48,10 @@ class DataConfig:
     split_field: str | None = None
     held_out: float = 0.05  # share of the images kept for validation where the data has no splits
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.held_out < 1:
+            raise ValueError(f"held_out must be at least 0 and below 1, not {self.held_out}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class StartConfig:
@@ -70,6 +74,10 @@ class ValidationConfig:
     k: int = 16
     images: int = 1000  # the first so many
     score: Literal["itm", "itc+itm", "itc"] = "itm"
+
+    def __post_init__(self) -> None:
+        if self.k < 1 or self.images < 1:
+            raise ValueError(f"k and images must be at least 1, not {self.k} and {self.images}")
 
 
 @dataclass(frozen=True, kw_only=True)

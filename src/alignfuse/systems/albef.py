@@ -42,6 +42,19 @@ class ALBEFTraining:
     clamp_temperature: bool = True
     respect_ids: bool = True
 
+    def __post_init__(self) -> None:
+        if not self.objectives or len(set(self.objectives)) < len(self.objectives):
+            raise ValueError(f"objectives must be one or more, each once, not {self.objectives}")
+        for name in ("alpha", "momentum", "mask_probability"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} lies between 0 and 1, not {getattr(self, name)}")
+        if self.queue_size < 0 or self.ramp_epochs < 0:
+            raise ValueError(
+                f"queue_size and ramp_epochs must not be negative, not {self.queue_size} and {self.ramp_epochs}"
+            )
+        if not 0 < self.temperature_range[0] <= self.temperature_range[1]:
+            raise ValueError(f"temperature_range must be two positive numbers in order, not {self.temperature_range}")
+
 
 class Lesson(NamedTuple):
     """What the teacher made of one micro-batch."""

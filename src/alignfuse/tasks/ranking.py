@@ -16,7 +16,7 @@ from torch import Tensor
 
 from alignfuse.metrics.ordering import NO_RANK, order_keys, ranks
 
-Score = Literal["itm", "itc+itm", "itc"]  # match logit (ALBEF); weighted cosine + match logit (BLIP, BLIP-2); cosine
+Score = Literal["itm", "itc+itm", "itc"]  # match logit (ALBEF); weighted cosine + match logit; cosine
 
 
 @dataclass(frozen=True, kw_only=True)

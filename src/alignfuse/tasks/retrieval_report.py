@@ -17,6 +17,7 @@ class RetrievalReport:
     split: str
     resolution: tuple[int, int]
     score: Score  # what the final order is by
+    itc_weight: float  # of the cosine in itc+itm
     k_image_to_text: int  # length of the shortlists that were re-ranked
     k_text_to_image: int
     images: int
@@ -40,6 +41,7 @@ class RetrievalReport:
             "split": self.split,
             "resolution": list(self.resolution),
             "score": self.score,
+            "itc_weight": self.itc_weight,
             "k": {"image_to_text": self.k_image_to_text, "text_to_image": self.k_text_to_image},
             "counts": {
                 "images": self.images,
@@ -86,6 +88,7 @@ class RetrievalReport:
         if self.pairs_fused:
             rate = self.pairs_fused / max(self.seconds["re-rank"], 1e-9)
             yield f"re-ranked {self.pairs_fused:,} distinct pairs, {rate:,.0f} pairs/s"
+            yield f"itc+itm = {self.itc_weight:.3g} x cosine + match logit"
         yield "seconds: " + ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in self.seconds.items())
 
 
@@ -100,6 +103,7 @@ def report(ranking: Ranking, *, checkpoint: str, split: str) -> RetrievalReport:
         split=split,
         resolution=ranking.resolution,
         score=ranking.score,
+        itc_weight=ranking.image_to_text.itc_weight,
         k_image_to_text=ranking.image_to_text.shortlist.shape[1],
         k_text_to_image=ranking.text_to_image.shortlist.shape[1],
         images=len(images),

@@ -19,6 +19,14 @@ class OptimizerConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
 
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or self.eps <= 0:
+            raise ValueError(f"lr and eps must be above 0, not {self.lr} and {self.eps}")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay must not be negative, not {self.weight_decay}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must be at least 0 and below 1, not {self.betas}")
+
 
 def is_decayed(name: str, parameter: nn.Parameter) -> bool:
     """Matrices and filters are decayed; biases, norms, scalars (temperature), position tables and [CLS] are not."""

@@ -15,6 +15,8 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         if self.warmup < 0 or (isinstance(self.warmup, float) and self.warmup >= 1 and not self.warmup.is_integer()):
             raise ValueError(f"warmup is a number of steps or a share below 1, not {self.warmup}")
+        if self.start < 0 or self.end < 0:
+            raise ValueError(f"start and end are shares of the peak rate, not {self.start} and {self.end}")
 
 
 def warmup_steps(config: ScheduleConfig, total_steps: int) -> int:

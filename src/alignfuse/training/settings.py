@@ -35,3 +35,14 @@ class TrainingConfig:
         for name, value in counts.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
+        for name, value in {"workers": self.workers or 0, "checkpoint_minutes": self.checkpoint_minutes}.items():
+            if value < 0:
+                raise ValueError(f"{name} must not be negative, not {value}")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be at least 0 and below 2**63, not {self.seed}")
+        if self.clip_norm is not None and self.clip_norm <= 0:
+            raise ValueError(f"clip_norm must be above 0, or none, not {self.clip_norm}")
+        if not 0 <= self.max_bad_share <= 1:
+            raise ValueError(f"max_bad_share lies between 0 and 1, not {self.max_bad_share}")
+        if any(weight < 0 for weight in self.weights.values()):
+            raise ValueError(f"weights must not be negative, not {self.weights}")

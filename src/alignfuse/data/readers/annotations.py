@@ -22,7 +22,7 @@ def _line_rows(path: Path) -> Iterator[Row | Problem]:
             place = f"{path.name}, row {number}"
             try:
                 yield _entry(place, json.loads(line))
-            except json.JSONDecodeError as error:
+            except (json.JSONDecodeError, RecursionError) as error:
                 yield Problem(place, "unreadable row", f"not JSON: {error}")
 
 
@@ -34,6 +34,8 @@ def open_json(path: Path) -> Layout:
         if error.msg == "Extra data":  # a second document follows the first: JSON lines under another name
             return open_json_lines(path)
         raise UserError(f"{path}: not JSON: {error}") from error
+    except RecursionError as error:
+        raise UserError(f"{path}: nested too deeply for data") from error
     if isinstance(document, list):
         return Layout("JSON list", _list_rows(path.name, document))
     images = document.get("images") if isinstance(document, dict) else None

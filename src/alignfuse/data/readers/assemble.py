@@ -134,7 +134,7 @@ class Assembler:
         if any(text is not None and not isinstance(text, str) for text in texts):
             self._report(row, "no caption", f"not a text or a list of texts but {value!r:.80}")
             return []
-        captions = [cleaned for text in texts if isinstance(text, str) and (cleaned := " ".join(text.split()))]
+        captions = [cleaned for text in texts if isinstance(text, str) and (cleaned := _cleaned(text))]
         if value is None and not any(name in row.values for name in names):
             self._report(row, "no caption", f"no field {names[0]!r}" if names else "no field with a usual name")
         elif len(captions) < len(texts):
@@ -176,6 +176,11 @@ class Assembler:
             for column, value in self._columns.items()
         ]
         return f"found: {_listed(shown)}"
+
+
+def _cleaned(text: str) -> str:
+    """White space collapsed; halves of surrogate pairs, as an emoji that was cut leaves in JSON, are dropped."""
+    return " ".join(text.encode(errors="ignore").decode().split())
 
 
 def _default_id(image: Named, base: Path) -> str:

@@ -21,7 +21,10 @@ DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 def open_table(path: Path) -> Layout:
     """A text table whose first row names the columns; the delimiter is found from that row."""
     header = next((line for line in utf8_lines(path) if line.strip()), "")
-    delimiter = max(DELIMITERS, key=lambda mark: _recognised(header, mark))
+    try:
+        delimiter = max(DELIMITERS, key=lambda mark: _recognised(header, mark))
+    except csv.Error as error:  # such as lines that end with CR alone
+        raise UserError(f"{path}: its first line is no row of a table ({error}); save it as 'CSV UTF-8'") from error
     return Layout(f"CSV ({DELIMITERS[delimiter]})", _table_rows(path, delimiter))
 
 

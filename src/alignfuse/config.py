@@ -23,7 +23,7 @@ def to_dict(config: object) -> dict[str, Any]:
     return {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(cast(Any, config))}
 
 
-def from_dict(cls: type[Config], data: Mapping[str, Any], *, where: str = "") -> Config:
+def from_dict(cls: type[Config], data: object, *, where: str = "") -> Config:
     """A config of class `cls`; settings that are not in `data` keep their defaults.
 
     `where` is the name of the group of settings in messages ("optimizer").

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import alignfuse
+from alignfuse.config import override
 from alignfuse.data.tokenizer import Tokenizer, TokenizerConfig
 from alignfuse.errors import UserError
 from alignfuse.recipes import albef
@@ -22,8 +23,11 @@ from alignfuse.recipes.pretrain import (
     fitting_queue,
     fitting_sizes,
     freeze_unused,
+    read_splits,
+    readable,
     stored,
 )
+from alignfuse.training.settings import TrainingConfig
 from alignfuse.training.step import Updater
 from alignfuse.world.export import export
 from tests.contract import setups
@@ -59,9 +63,14 @@ def log(out: Path) -> list[dict[str, float]]:
 
 @no_shape_checks()  # for speed
 def test_a_run_that_crashed_in_an_epoch_gives_the_losses_of_one_that_did_not(
-    data: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """ALBEF itself with dropout, augmentation, mining, masks, a queue; three steps an epoch, the crash in the fifth."""
+    """ALBEF itself with dropout, augmentation, mining, masks, a queue; three steps an epoch, the crash in the fifth.
+
+    With two threads, which would add up the gradients of gathered rows in any order.
+    """
+    torch.set_num_threads(2)
+    request.addfinalizer(lambda: torch.set_num_threads(1))
     run = albef.debug(data)
     run = replace(
         run,
@@ -168,3 +177,58 @@ def test_texts_must_fit_the_positions(data: DataConfig) -> None:
     run: PretrainRun = replace(albef.debug(data), text=TokenizerConfig(max_tokens=65))
     with pytest.raises(UserError, match=r"text\.max_tokens is 65, but the model has 64 positions"):
         fitting_sizes(run, Tokenizer.train(["a boat"] * 2, vocab_size=50))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("lr=-1", r"training\.optimizer\.lr: lr and weight_decay must not be negative, not -1"),
+        ("betas=[1,1]", r"betas must be at least 0 and below 1"),
+        ("optimizer.eps=0", "eps must be above 0"),
+        ("schedule.end=-1", "start and end are shares of the peak rate"),
+        ("workers=-1", "workers must not be negative"),
+        ("clip_norm=0", "clip_norm must be above 0, or none"),
+        ("max_bad_share=2", "max_bad_share lies between 0 and 1"),
+        ("training.weights.itc=-1", "weights must not be negative"),
+        ("training.seed=-1", "seed must be at least 0"),
+        ("queue_size=-1", "queue_size and ramp_epochs must not be negative"),
+        ("mask_probability=2", "mask_probability lies between 0 and 1, not 2"),
+        ("objectives=[]", "objectives must be one or more"),
+        ("temperature_range=[0.5,0.1]", "temperature_range must be two positive numbers in order"),
+        ("held_out=1", "held_out must be at least 0 and below 1"),
+        ("validation.k=0", "k and images must be at least 1"),
+        ("embed_dim=0", "embed_dim and temperature must be above 0"),
+        ("fusion_layers=0", r"text\.fusion_layers must be at least 1"),
+        ("model.image.heads=0", "heads must be at least 1, not 0"),
+        ("model.text.dropout=1", "dropout must be at least 0 and below 1"),
+        ("model.image.std=[0,1,1]", "std must be above 0"),
+        ("model.text.layers=-1", "layers must be at least 0, not -1"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused(data: DataConfig, change: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        override(albef.debug(data), [change])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("model.image.image_size=[33,32]", r"image_size is 33 x 32 pixels.* a multiple of model\.image\.patch_size=8"),
+        ("model.text.heads=3", "model: width 128 is not divisible by 3 heads"),
+    ],
+)
+def test_sizes_that_do_not_go_together_are_refused(data: DataConfig, change: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(override(albef.debug(data), [change]))
+
+
+def test_a_broken_image_for_validation_does_not_end_a_run(data: DataConfig, tmp_path: Path) -> None:
+    records = read_splits(data)["val"]
+    broken = tmp_path / "broken.png"
+    broken.write_text("no picture", encoding="utf-8")
+    bad = replace(records[0], image=broken, row="pairs.csv, row 7")
+    assert readable([records[0], bad], tmp_path, TrainingConfig()) == [records[0]]
+    (line,) = (tmp_path / "bad_samples.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["row"] == "pairs.csv, row 7"
+    with pytest.raises(UserError, match=r"broken\.png \(pairs\.csv, row 7\): not an image"):
+        readable([bad], tmp_path, TrainingConfig(on_bad="raise"))

@@ -111,6 +111,8 @@ def test_a_change_from_the_command_line(change: str, read) -> None:
         ("image=vit", r"'image' is a group of settings: set one of image\.kind, image\.channels"),
         ("optimizer.lr.x=1", r"'optimizer\.lr' has no settings inside"),
         ("optimizer.lr=-1", r"lr must be above 0, not -1"),
+        ("optimizer.lr=NaN", r"optimizer\.lr must be a finite number, not NaN"),
+        ("optimizer.betas=0.5,Infinity,0", r"optimizer\.betas\[1\] must be a finite number, not Infinity"),
         ("steps", "'steps' is no setting: write name=value"),
     ],
 )

@@ -114,13 +114,12 @@ class Block(nn.Module):
         return x if self.pre else norm(x)
 
 
-def check_sizes(*, layers: int, dropout: float, **sizes: int) -> None:
-    """ValueError naming the first size that no encoder can have: `layers` may be 0, the other sizes begin at 1."""
+def check_sizes(*, dropout: float, **sizes: int) -> None:
+    """ValueError naming the first size that no encoder can have. Numbers of layers may be 0, other sizes begin at 1."""
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, not {size}")
-    if layers < 0:
-        raise ValueError(f"layers must not be negative, not {layers}")
+        least = 0 if name.endswith("layers") else 1
+        if size < least:
+            raise ValueError(f"{name} must be at least {least}, not {size}")
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
 

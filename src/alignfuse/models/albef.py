@@ -27,9 +27,9 @@ class ALBEFConfig:
 
     def __post_init__(self) -> None:
         if self.embed_dim < 1 or self.temperature <= 0:
-            raise ValueError(
-                f"embed_dim and temperature must be above 0, not {self.embed_dim} and {self.temperature}"
-            )
+            raise ValueError(f"embed_dim and temperature must be above 0, not {self.embed_dim} and {self.temperature}")
+        if self.text.fusion_layers < 1:
+            raise ValueError("text.fusion_layers must be at least 1: without one no text sees an image")
 
 
 class ALBEF(nn.Module):

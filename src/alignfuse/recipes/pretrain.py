@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -9,14 +10,16 @@ from typing import Literal, NamedTuple
 import torch
 
 from alignfuse.api import Pipeline
+from alignfuse.blocks.vision import VisionConfig
 from alignfuse.config import from_dict, to_dict
 from alignfuse.convert.files import read_settings
 from alignfuse.convert.initial import image_config, init_from, text_config, whole_config
 from alignfuse.convert.run import load_training
 from alignfuse.convert.write import OFFICIAL_TEXT
 from alignfuse.data.augment import Augment, AugmentConfig
-from alignfuse.data.collate import PairDataset, PairLoader
+from alignfuse.data.collate import Bad, PairDataset, PairLoader
 from alignfuse.data.ids import Identities
+from alignfuse.data.images import ImageError, load_image
 from alignfuse.data.preprocessing import Preprocessing
 from alignfuse.data.readers import read_pairs
 from alignfuse.data.records import Record
@@ -28,6 +31,7 @@ from alignfuse.models.albef import ALBEF, ALBEFConfig
 from alignfuse.systems.albef import ALBEFSystem, ALBEFTraining, Objective
 from alignfuse.tasks.retrieval import RetrievalConfig
 from alignfuse.training import checkpoint, distributed
+from alignfuse.training.bad_samples import BadSamples
 from alignfuse.training.estimate import refuse_large_on_cpu
 from alignfuse.training.loop import Result, Validation, fit
 from alignfuse.training.settings import TrainingConfig
@@ -139,6 +143,7 @@ def execute(
             parts.tokenizer.save(out / "tokenizer.json")
             parts.preprocessing.save(out / "preprocessing.json")
         distributed.barrier()
+        parts = parts._replace(held_out=readable(parts.held_out[: resolved.validation.images], out, resolved.training))
         validate = validation(parts, resolved.validation, place) if parts.held_out else None
         return fit(parts.system, parts.loader, resolved.training, out, device=place, validate=validate, resume=resume)
 
@@ -167,7 +172,7 @@ def build(run: PretrainRun, resumed: Path | None = None) -> tuple[PretrainRun, P
     seed_everything(run.training.seed)
     identities = Identities.of(train)
     system = ALBEFSystem(
-        ALBEF(run.model),
+        new_model(run.model),
         run.objective,
         mask_id=tokenizer.mask_id,
         special_ids=tokenizer.special_ids,
@@ -251,7 +256,21 @@ def fitting_sizes(run: PretrainRun, tokenizer: Tokenizer) -> ALBEFConfig:
             f"text.max_tokens is {run.text.max_tokens}, but the model has {model.text.positions} positions: "
             "lower it, or raise model.text.positions"
         )
+    image = model.image
+    if isinstance(image, VisionConfig) and any(side % image.patch_size for side in image.image_size):
+        raise UserError(
+            f"model.image.image_size is {image.image_size[0]} x {image.image_size[1]} pixels, no whole number of "
+            f"patches: it must be a multiple of model.image.patch_size={image.patch_size}"
+        )
     return replace(model, text=replace(model.text, vocab_size=tokenizer.vocab_size))
+
+
+def new_model(config: ALBEFConfig) -> ALBEF:
+    """A model with random weights. UserError where its sizes do not go together."""
+    try:
+        return ALBEF(config)
+    except ValueError as error:
+        raise UserError(f"model: {error}") from error
 
 
 def fitting_queue(wanted: int, images: int) -> int:
@@ -288,6 +307,25 @@ def freeze_unused(model: ALBEF, objectives: Sequence[Objective]) -> None:
     for part, readers in READERS.items():
         if readers.isdisjoint(objectives):
             getattr(model, part).requires_grad_(False)
+
+
+def readable(records: Sequence[Record], out: Path, config: TrainingConfig) -> list[Record]:
+    """The held-out records whose images can be read. The others are bad samples of the run, but do not end it."""
+
+    def problem(record: Record) -> Bad | None:
+        try:
+            load_image(record.image)
+        except ImageError as error:
+            return Bad(str(record.image), record.row, error.reason)
+        return None
+
+    with ThreadPoolExecutor() as pool:
+        problems = list(pool.map(problem, records))
+    found = [item for item in problems if item is not None]
+    BadSamples(out, on_bad=config.on_bad, max_share=1.0, samples=len(records)).take(found, len(records))
+    if found and len(found) == len(records):
+        logger.warning("no image for validation can be read: the run goes without validation")
+    return [record for record, item in zip(records, problems, strict=True) if item is None]
 
 
 def validation(parts: Parts, config: ValidationConfig, device: torch.device) -> Callable[[], Validation]:

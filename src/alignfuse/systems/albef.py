@@ -18,6 +18,7 @@ from alignfuse.objectives import contrastive, distillation, masked_language, mat
 from alignfuse.objectives.contrastive import positive_pairs, scaled_similarity
 from alignfuse.state.queue import UNKNOWN_ID, FeatureQueue, Keys
 from alignfuse.state.teacher import Teacher
+from alignfuse.systems.limits import check_settings
 from alignfuse.systems.protocols import Batch, Clock, Draws, Loss, Masked, Masking, Step, Text, Tokens
 from alignfuse.training.distributed import first_row, gather
 
@@ -43,17 +44,7 @@ class ALBEFTraining:
     respect_ids: bool = True
 
     def __post_init__(self) -> None:
-        if not self.objectives or len(set(self.objectives)) < len(self.objectives):
-            raise ValueError(f"objectives must be one or more, each once, not {self.objectives}")
-        for name in ("alpha", "momentum", "mask_probability"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} lies between 0 and 1, not {getattr(self, name)}")
-        if self.queue_size < 0 or self.ramp_epochs < 0:
-            raise ValueError(
-                f"queue_size and ramp_epochs must not be negative, not {self.queue_size} and {self.ramp_epochs}"
-            )
-        if not 0 < self.temperature_range[0] <= self.temperature_range[1]:
-            raise ValueError(f"temperature_range must be two positive numbers in order, not {self.temperature_range}")
+        check_settings(self)
 
 
 class Lesson(NamedTuple):

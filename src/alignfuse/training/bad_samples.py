@@ -52,7 +52,7 @@ class BadSamples:
         new = [item for item in dict.fromkeys(bad) if item not in self.listed]
         self.listed.update(new)
         if distributed.is_main():
-            with self.path.open("a", encoding="utf-8") as file:
+            with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.writelines(json.dumps(item._asdict(), ensure_ascii=False) + "\n" for item in new)
 
     def state(self) -> dict[str, Any]:

@@ -20,10 +20,10 @@ class OptimizerConfig:
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        if self.lr <= 0 or self.eps <= 0:
-            raise ValueError(f"lr and eps must be above 0, not {self.lr} and {self.eps}")
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay must not be negative, not {self.weight_decay}")
+        if self.lr < 0 or self.weight_decay < 0:
+            raise ValueError(f"lr and weight_decay must not be negative, not {self.lr} and {self.weight_decay}")
+        if self.eps <= 0:
+            raise ValueError(f"eps must be above 0, not {self.eps}")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be at least 0 and below 1, not {self.betas}")
 

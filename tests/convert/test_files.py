@@ -1,6 +1,7 @@
 """Opening weight files of others: tensors alone, or a clear refusal."""
 
 import argparse
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,16 @@ def test_broken_files(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=name):
         read_state(tmp_path / name)
+
+
+def test_what_is_no_checkpoint_is_not_to_be_trusted(tmp_path: Path) -> None:
+    (tmp_path / "notes.pth").write_text("some notes", encoding="utf-8")
+    with zipfile.ZipFile(tmp_path / "photos.pth", "w") as archive:
+        archive.writestr("photo.txt", "a boat")
+    for name in ("notes.pth", "photos.pth"):
+        with pytest.raises(UserError, match=f"{name}: not a checkpoint") as refusal:
+            read_state(tmp_path / name)
+        assert "--trust" not in str(refusal.value)
 
 
 def test_a_truncated_file(tmp_path: Path) -> None:

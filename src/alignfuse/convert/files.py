@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ def read_state(path: Path, *, trust: bool = False) -> dict[str, Tensor]:
     """
     file = weight_file(path)
     state = _unwrap(_open(file, trust))
-    tensors = {_plain(name): value for name, value in state.items() if isinstance(value, Tensor)}
+    tensors = {_plain(str(name)): value for name, value in state.items() if isinstance(value, Tensor)}
     tensors = {name: value for name, value in tensors.items() if not name.endswith(HARMLESS)}
     if not tensors:
         raise UserError(f"{file}: holds no named tensors")
@@ -64,6 +66,8 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def _open(file: Path, trust: bool) -> Any:
+    if file.suffix != ".safetensors" and not _is_checkpoint(file):
+        raise UserError(f"{file}: not a checkpoint: neither safetensors nor a file that torch.save has written")
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
@@ -79,8 +83,24 @@ def _open(file: Path, trust: bool) -> Any:
         raise UserError(f"{file}: cannot be read as a checkpoint ({_first_line(error)})") from error
 
 
+def _is_checkpoint(file: Path) -> bool:
+    """Whether torch.save may have written it: a zip with a pickle inside, or, as of old, a pickle."""
+    with file.open("rb") as stream:
+        start = stream.read(2)
+    if start != b"PK":
+        return start[:1] == b"\x80"
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return any(name.endswith("data.pkl") for name in archive.namelist())
+    except zipfile.BadZipFile:  # cut short, of which torch says more
+        return True
+
+
 def _first_line(error: Exception) -> str:
+    """What is wrong, of the page that torch writes about it."""
     text = str(error).strip()
+    if found := re.search(r"WeightsUnpickler error: (.+)", text):
+        return found[1].strip()
     return text.splitlines()[0] if text else type(error).__name__
 
 

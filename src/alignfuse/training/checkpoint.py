@@ -91,8 +91,9 @@ def load_state(out: Path) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what torch raises depends on where the file is damaged
         raise UserError(f"cannot read the checkpoint {path}: {one_line(error)}") from error
-    if state.get("format") != FORMAT:
-        raise UserError(f"{path} has format {state.get('format')}, this version reads {FORMAT}")
+    found = state.get("format") if isinstance(state, dict) else None
+    if found != FORMAT:
+        raise UserError(f"{path} has format {found}, this version reads {FORMAT}")
     return state
 
 

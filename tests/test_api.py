@@ -18,6 +18,7 @@ from alignfuse.errors import UserError
 from alignfuse.models.albef import ALBEF
 from alignfuse.recipes.albef import SIZES
 from alignfuse.training import checkpoint
+from tests.shape_checks import no_shape_checks
 
 TEXTS = ["a red boat", "a green boat on the water", "two old trees"]
 
@@ -130,3 +131,31 @@ def test_images_and_texts_are_matched_row_by_row_or_one_with_all(pipe: Pipeline)
     assert rows[2] == pytest.approx(pipe.match(pictures, [TEXTS[2]])[2], abs=1e-5)
     with pytest.raises(UserError, match="3 images and 2 texts: give as many of both, or one of either"):
         pipe.match(pictures, TEXTS[:2])
+
+
+def test_what_is_no_list_of_texts_or_images_is_refused(pipe: Pipeline) -> None:
+    for refused, message in (
+        (lambda: pipe.embed_texts(text for text in ("a", "b")), "give a list of texts"),  # type: ignore[arg-type]
+        (lambda: pipe.embed_texts(["a", 3]), "text 2 is no str but int"),  # type: ignore[list-item]
+        (lambda: pipe.embed_images([3]), "an image is a path"),  # type: ignore[list-item]
+        (lambda: pipe.embed_images([torch.rand(3, 8, 8)]), r"pixels are a uint8 tensor .* not torch\.float32"),
+        (
+            lambda: pipe.embed_images([torch.zeros(8, 8, 3, dtype=torch.uint8)]),
+            r"pixels .* not torch\.uint8 \[8, 8, 3\]",
+        ),
+        (lambda: pipe.evaluate_retrieval([], split="test"), "nothing to evaluate"),
+    ):
+        with no_shape_checks(), pytest.raises(UserError, match=message):
+            refused()
+
+
+def test_a_damaged_model_directory_is_refused(folder: Path, tmp_path: Path) -> None:
+    damaged = shutil.copytree(folder, tmp_path / "damaged")
+    weights = load_file(damaged / "model.safetensors")
+    weights["match_head.bias"][0] = float("nan")
+    save_file(weights, damaged / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.safetensors: match_head\.bias holds NaN"):
+        alignfuse.load(damaged)
+    (damaged / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.json: it holds no settings of a model"):
+        alignfuse.load(damaged)

@@ -35,6 +35,7 @@ from alignfuse.tasks.progress import Report, Stages
 from alignfuse.tasks.ranking import Score
 from alignfuse.tasks.retrieval import RetrievalConfig, evaluate
 from alignfuse.tasks.retrieval_report import RetrievalReport
+from alignfuse.training.checkpoint import one_line
 from alignfuse.training.distributed import choose_device
 
 FilesOrPixels = Sequence[str | Path | Image]
@@ -58,8 +59,15 @@ def load(path: str | Path, *, device: str = "auto") -> "Pipeline":
         if not (folder / name).is_file():
             raise UserError(f"{folder}: no {name} there; give the directory of a run, or its best/")
     settings = read_settings(folder)
+    if "model" not in settings:
+        raise UserError(f"{folder / 'config.json'}: it holds no settings of a model")
     config = from_dict(ALBEFConfig, settings["model"], where="model")
     preprocessing = Preprocessing.load(folder / "preprocessing.json")
+    if preprocessing.text.max_tokens > config.text.positions:
+        raise UserError(
+            f"{folder}: preprocessing.json allows {preprocessing.text.max_tokens} tokens, the model has "
+            f"{config.text.positions} positions: they are not of one run"
+        )
     tokenizer = None
     if (folder / "tokenizer.json").is_file():
         tokenizer = Tokenizer.from_file(folder / "tokenizer.json", preprocessing.text)
@@ -68,12 +76,17 @@ def load(path: str | Path, *, device: str = "auto") -> "Pipeline":
                 f"{folder}: tokenizer.json has {tokenizer.vocab_size} words, the model {config.text.vocab_size}: "
                 "they are not of one run"
             )
-    with torch.device("meta"):
-        model = ALBEF(config)
     try:
-        model.load_state_dict(load_file(folder / "model.safetensors"), assign=True)
-    except (SafetensorError, RuntimeError) as error:
-        raise UserError(f"{folder / 'model.safetensors'}: not the weights of this config ({error})") from error
+        with torch.device("meta"):
+            model = ALBEF(config)
+        weights = load_file(folder / "model.safetensors")
+        model.load_state_dict(weights, assign=True)
+    except (SafetensorError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"{folder / 'model.safetensors'}: not the weights of this config ({one_line(error)})"
+        ) from error
+    if broken := [name for name, value in weights.items() if not value.isfinite().all()]:
+        raise UserError(f"{folder / 'model.safetensors'}: {broken[0]} holds NaN or infinite values")
     place = choose_device(device)
     return Pipeline(model.float().eval().to(place), tokenizer, preprocessing, str(folder), place)
 
@@ -183,6 +196,8 @@ class Pipeline:
         A text among images, or an image among texts, is ranked by ITC and its `shortlist` re-ranked by `score`; within
         one kind there is ITC alone.
         """
+        if k < 1:
+            raise UserError(f"k is {k}: a search gives at least one result")
         kind: Kind = "image" if isinstance(query, Path) else "text"
         rerank = score != "itc" and kind != index.kind
         vector = self.embed_images([query]) if isinstance(query, Path) else self.embed_texts([query])
@@ -216,6 +231,8 @@ class Pipeline:
         progress: Report | None = None,
     ) -> RetrievalReport:
         """Recalls both ways on the images of `records` and all their captions."""
+        if not records:
+            raise UserError("there is nothing to evaluate on: no records")
         captions = [(n, record.row, caption) for n, record in enumerate(records) for caption in record.captions]
         numbers, rows, texts = zip(*captions, strict=True)
         config = config or RetrievalConfig()
@@ -242,6 +259,9 @@ class Pipeline:
 
     def _text_batches(self, texts: Sequence[str]) -> TextBatches:
         require_list(texts, "texts")
+        for number, text in enumerate(texts, start=1):
+            if not isinstance(text, str):
+                raise UserError(f"text {number} is no str but {type(text).__name__}")
         return TextBatches(texts, self.tokenizer)
 
     def _joined(
@@ -259,5 +279,6 @@ class Pipeline:
 
 def require_list(items: object, what: str) -> None:
     """A text is a sequence of letters and a tensor one of planes: neither is what anyone means by several."""
-    if isinstance(items, str | bytes | Path | Tensor):
-        raise UserError(f"give a list of {what}, also for a single one: [{items!r:.60}]")
+    if isinstance(items, str | bytes | Tensor) or not isinstance(items, Sequence):
+        shown = " ".join(repr(items).split())
+        raise UserError(f"give a list of {what}, also for a single one: [{shown:.60}]")

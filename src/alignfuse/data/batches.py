@@ -82,5 +82,10 @@ def _stack(items: Sequence[Tensor | str]) -> tuple[Tensor | None, str | None]:
 
 
 def as_source(image: str | Path | Image) -> Image:
-    """A path given as text, as a path."""
+    """A path given as text, as a path. UserError for what is no image."""
+    if isinstance(image, Tensor):
+        if image.dtype != torch.uint8 or image.ndim != 3 or len(image) != 3 or 0 in image.shape:
+            raise UserError(f"pixels are a uint8 tensor [3, height, width], not {image.dtype} {list(image.shape)}")
+    elif not isinstance(image, str | bytes | ImageSource):
+        raise UserError(f"an image is a path, the bytes of a file, or its pixels, not {type(image).__name__}")
     return Path(image) if isinstance(image, str) else image

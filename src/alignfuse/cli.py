@@ -4,6 +4,7 @@ Results go to stdout, messages and progress to stderr. What a command needs is i
 answers at once.
 """
 
+import io
 import logging
 import os
 import sys
@@ -431,6 +432,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command; exit code 2 and one line for what the user can mend, 130 after Ctrl-C."""
     handler = Messages()
     logger.addHandler(handler)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may lack a caption's letters, a file name be no text
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(arguments)
     except (UserError, OSError) as error:

@@ -153,3 +153,11 @@ def test_stamps(shared: Path) -> None:
 def test_webdataset(shared: Path) -> None:
     report = check(f"{shared}/data/formats/webdataset/coco_mini_ccby-{{000000..000001}}.tar", all_images=True)
     assert (report.images, report.captions, report.opened, report.problems) == (51, 255, 51, [])
+
+
+def test_a_name_that_no_file_can_have_is_a_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text(
+        "".join(json.dumps({"image": name, "caption": "a cat"}) + "\n" for name in ("x" * 5000, "a\0b.png"))
+    )
+    report = check(tmp_path / "pairs.jsonl")
+    assert [problem.kind for problem in report.problems] == ["missing file", "missing file"]

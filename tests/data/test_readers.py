@@ -639,3 +639,25 @@ def test_real_tar_members_are_jpegs_at_their_offsets(shared: Path) -> None:
 def test_real_files_of_other_tasks_are_refused(shared: Path, path: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_pairs(shared / "data" / path)
+
+
+# --- What no writer of such files meant -------------------------------------------------------------------------------
+
+
+def test_lines_that_end_with_carriage_returns_alone_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_bytes(b"image,caption\ra.png,a cat\r")
+    with pytest.raises(UserError, match=r"pairs\.csv: its first line is no row of a table"):
+        read_pairs(path)
+
+
+def test_json_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.json"
+    path.write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(UserError, match=r"pairs\.json: nested too deeply"):
+        read_pairs(path)
+
+
+def test_half_of_an_emoji_is_dropped_from_a_caption(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "pairs.jsonl", {"image": "a.png", "caption": "a cat \ud83d"})
+    assert captions(read_pairs(path)) == {"a.png": ("a cat",)}

@@ -159,3 +159,13 @@ def test_rerank_orders_hits_by_the_named_score(score: Score, images: list[int], 
     assert [hit.row for hit in found] == texts
     with pytest.raises(ValueError, match="3 hits, but 2"):
         rerank_texts(model, pictures[:1], sentences[:2], hits)
+
+
+def test_a_file_name_that_is_no_utf8_comes_back(tmp_path: Path) -> None:
+    records = [{"image": "caf\udce9.png"}, {"image": "café.png"}]
+    build(torch.eye(2), records, kind="image", model="m").save(tmp_path)
+    index = open_index(tmp_path, model="m")
+    assert [index.record(row) for row in range(2)] == records
+    (tmp_path / "ids.jsonl").write_bytes(b"\xff\n\xff\n")
+    with pytest.raises(UserError, match="changed since"):
+        open_index(tmp_path, model="m")

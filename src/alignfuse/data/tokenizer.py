@@ -101,7 +101,7 @@ class Tokenizer:
 
     def save(self, path: Path) -> None:
         """As a tokenizer.json; the config belongs to the preprocessing."""
-        self.core.save(str(path))
+        path.write_text(self.core.to_str(pretty=True), encoding="utf-8")
 
     def __call__(self, texts: Sequence[str], *, rows: Sequence[str] | None = None) -> Encoded:
         """Ids, masks and words of the texts; an empty text is [CLS] [SEP].

@@ -102,12 +102,22 @@ def build(vectors: Float[Tensor, "N ..."], records: Iterable[Mapping[str, object
     """An index of embeddings (of any length) and the JSON records that say what they are."""
     if vectors.ndim != 2:
         raise UserError(f"one embedding per {kind} can be indexed, not the shape {tuple(vectors.shape)}")
-    lines = [json.dumps(dict(record), ensure_ascii=False) for record in records]
+    lines = [json_line(dict(record)) for record in records]
     if len(lines) != len(vectors):
         raise ValueError(f"{len(vectors)} embeddings, but {len(lines)} records")
     if not lines:
         raise UserError("nothing to search in: no embeddings")
     return Index(vectors=unit(vectors, "embedding"), lines=lines, kind=kind, model=model)
+
+
+def json_line(record: dict[str, object]) -> str:
+    """The record as JSON to be written as UTF-8; escaped where a file name holds bytes that are no UTF-8."""
+    line = json.dumps(record, ensure_ascii=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return json.dumps(record)
+    return line
 
 
 def open_index(folder: Path, *, model: str) -> Index:
@@ -121,7 +131,7 @@ def open_index(folder: Path, *, model: str) -> Index:
             f"{folder}: embedded with another model ({header['model'][:12]}, this one is {model[:12]}); embed again"
         )
     content = (folder / IDS).read_bytes()
-    lines = content.decode().removesuffix("\n").split("\n")  # no splitlines: a caption may hold U+2028
+    lines = content.decode(errors="replace").removesuffix("\n").split("\n")  # no splitlines: a caption may hold U+2028
     if len(lines) != len(vectors):
         raise UserError(f"{folder / IDS}: {len(lines)} rows for {len(vectors)} embeddings; embed again")
     if sha256(content).hexdigest() != header["ids"]:

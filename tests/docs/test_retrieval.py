@@ -41,7 +41,7 @@ def test_every_field_of_the_json_is_named(followed: Followed) -> None:
     split, records = choose_split(read_pairs(followed.folder / "pictures").records, "test")
     report = pipe.evaluate_retrieval(records[:4], split=split, config=RetrievalConfig(k=2)).to_dict()
     rows = table(section(PAGE, "JSON"))
-    named = set(re.findall(r"`([\w@]+)`", section(PAGE, "JSON"))) - {"retrieval", "percent"}
+    named = set(re.findall(r"`([\w@+]+)`", section(PAGE, "JSON"))) - {"retrieval", "percent"}
     assert named == keys(report)
     assert [name.strip("` ") for key in rows for name in key.split(", ")] == list(report)
 

@@ -1,7 +1,11 @@
 """Fixtures for all tests. The package is imported under shape checking: every jaxtyping annotation is enforced."""
 
+import os
 import socket
 from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: a forked process hangs in the threads of its parent
+
 
 import pytest
 from jaxtyping import install_import_hook

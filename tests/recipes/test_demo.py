@@ -71,7 +71,7 @@ def test_the_summary_has_the_numbers_and_where_the_report_is(result: DemoResult)
     assert "one-word pairs" in text and "text to image" in text and "search 'a large red cross in the middle'" in text
     assert figures["steps"] == 8
     assert figures["understanding"]["one_word_pairs"]["count"] == 80
-    assert len(figures["search"]["a large striped square"]) == 3
+    assert len(figures["search"]["a large red cross in the middle"]) == 3
     assert set(figures["seconds"]) == {"painting", "training", "evaluation", "report"}
 
 

@@ -23,7 +23,7 @@ from alignfuse.training.health import MatchingWatch
 from alignfuse.training.logging import MetricsLog, Window
 from alignfuse.training.memory import explained
 from alignfuse.training.optimizer import make_optimizer
-from alignfuse.training.precision import choose_dtype
+from alignfuse.training.precision import choose_dtype, reproducible
 from alignfuse.training.progress import Pace, Reporter
 from alignfuse.training.schedule import learning_rate
 from alignfuse.training.settings import TrainingConfig
@@ -82,7 +82,7 @@ def fit(
     is not finite, too many bad samples and lack of memory are UserErrors and leave `last/` as it was. The global random
     generators are seeded anew at every step.
     """
-    with stop_requests() as stop, explained(config.batch_size, config.accumulation):
+    with stop_requests() as stop, explained(config.batch_size, config.accumulation), reproducible(device):
         run = _Run(system, data, config, out, device, validate)
         if resume and checkpoint.has_state(out):
             run.restore()

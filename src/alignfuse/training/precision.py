@@ -1,9 +1,11 @@
 """The number format of activations. Weights and losses stay fp32 whatever it is."""
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal
 
 import torch
+from torch.utils import deterministic
 
 from alignfuse.errors import UserError
 from alignfuse.training.distributed import supports_bf16
@@ -19,6 +21,21 @@ def choose_dtype(precision: Precision, device: torch.device) -> torch.dtype:
     if precision == "fp16" and device.type == "cpu":
         raise UserError("precision fp16 is about 200 times slower than fp32 on a CPU: use precision=fp32 or bf16")
     return DTYPES[precision]
+
+
+@contextmanager
+def reproducible(device: torch.device) -> Iterator[None]:
+    """On a CPU, sums in one order whatever the threads: gradients of gathered rows would differ from run to run."""
+    memory: Any = deterministic
+    before, filled = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    if device.type == "cpu":
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        memory.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        memory.fill_uninitialized_memory = filled
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:

@@ -437,9 +437,11 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments)
     except (UserError, OSError) as error:
-        if logger.isEnabledFor(logging.DEBUG) or (isinstance(error, OSError) and error.filename is None):
+        if logger.isEnabledFor(logging.DEBUG) or (isinstance(error, OSError) and error.strerror is None):
             raise
-        text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        text = error if isinstance(error, UserError) else error.strerror  # of a full disk no file is named
+        if isinstance(error, OSError) and error.filename is not None:
+            text = f"{error.filename}: {text}"
         print(f"error: {text}", file=sys.stderr)
         sys.exit(2)
     finally:

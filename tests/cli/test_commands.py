@@ -1,5 +1,6 @@
 """The command line as a user meets it: exit codes, which stream says what, help that works."""
 
+import errno
 import logging
 import shlex
 from pathlib import Path
@@ -141,3 +142,12 @@ def test_world_export_names_the_formats(run: Run, tmp_path: Path) -> None:
     outcome = run("world", "export", tmp_path / "out", "--format", "yaml")
     assert outcome.code == 2
     assert "karpathy" in outcome.err
+
+
+def test_a_full_disk_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("alignfuse.cli.show", full)
+    outcome = run("version")
+    assert (outcome.code, outcome.err) == (2, "error: No space left on device\n")

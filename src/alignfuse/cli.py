@@ -6,7 +6,6 @@ answers at once.
 
 import io
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from alignfuse import __version__
-from alignfuse.console import Messages, progress, show
+from alignfuse.console import Messages, progress, show, speaks
 from alignfuse.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,8 +60,7 @@ def start(
     debug: Annotated[bool, typer.Option("--debug", "-v", help="More messages; tracebacks for all errors.")] = False,
 ) -> None:
     """Settings of all commands."""
-    first = os.environ.get("RANK", "0") == "0"  # of several processes one speaks
-    logger.setLevel(logging.DEBUG if debug else logging.INFO if first else logging.ERROR)
+    logger.setLevel(logging.DEBUG if debug else logging.INFO if speaks() else logging.ERROR)
 
 
 # --- training ---------------------------------------------------------------------------------------------------------

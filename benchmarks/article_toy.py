@@ -58,7 +58,7 @@ MASK = SPECIAL.index("[MASK]")
 SIDE = 16
 NOISE = 60  # of 255
 BATCH = 8
-STEPS = {"align": 350, "match": 350, "words": 150}
+STEPS = {"align": 350, "match": 500, "words": 150}
 TESTS = 20  # pictures per caption that are measured on
 MODEL = ALBEFConfig(
     image=VisionConfig(
@@ -80,7 +80,7 @@ MODEL = ALBEFConfig(
         heads=4,
         hidden=192,
         positions=5,
-        dropout=0.1,
+        dropout=0.15,
         init_std=0.1,
     ),
     embed_dim=32,

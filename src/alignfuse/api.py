@@ -24,7 +24,7 @@ from alignfuse.data.collate import default_workers
 from alignfuse.data.preprocessing import Preprocessing
 from alignfuse.data.records import Record
 from alignfuse.data.tokenizer import Tokenizer
-from alignfuse.errors import UserError
+from alignfuse.errors import UserError, one_line
 from alignfuse.models.albef import ALBEF, ALBEFConfig
 from alignfuse.search.fingerprint import fingerprint
 from alignfuse.search.index import Hit, Index, Kind, build, open_index
@@ -35,7 +35,6 @@ from alignfuse.tasks.progress import Report, Stages
 from alignfuse.tasks.ranking import Score
 from alignfuse.tasks.retrieval import RetrievalConfig, evaluate
 from alignfuse.tasks.retrieval_report import RetrievalReport
-from alignfuse.training.checkpoint import one_line
 from alignfuse.training.distributed import choose_device
 
 FilesOrPixels = Sequence[str | Path | Image]

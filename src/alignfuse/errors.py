@@ -3,3 +3,9 @@
 
 class UserError(Exception):
     """A user's mistake in one clear line: what, where (file and row) and the remedy. The command line exits with 2."""
+
+
+def one_line(error: Exception) -> str:
+    """The beginning of an error's text, which torch writes over many lines."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 200 else text[:200] + "..."

@@ -12,6 +12,7 @@ INSIDE = {
     "alignfuse.__main__": {"cli"},
     "alignfuse.errors": set(),
     "alignfuse.config": {"errors"},
+    "alignfuse.files": {"errors"},
     "alignfuse.console": set(),
     "alignfuse.blocks": {"blocks"},
     "alignfuse.objectives": {"objectives", "blocks.tokens"},
@@ -23,21 +24,21 @@ INSIDE = {
         "training.distributed.gather", "training.distributed.first_row",
     },
     "alignfuse.systems.protocols": {"blocks.tokens", "objectives", "data.batch"},
-    "alignfuse.data": {"data", "blocks.tokens", "config", "errors"},
+    "alignfuse.data": {"data", "blocks.tokens", "config", "files", "errors"},
     "alignfuse.data.batch": {"blocks.tokens"},
     "alignfuse.tasks": {
         "tasks", "blocks", "state", "systems.protocols", "data.batch", "objectives", "metrics", "errors",
     },
     "alignfuse.training": {
-        "training", "systems.protocols", "systems.draws", "data", "blocks.tokens", "config", "errors",
+        "training", "systems.protocols", "systems.draws", "data", "blocks.tokens", "config", "files", "errors",
     },
     "alignfuse.search": {
-        "search", "tasks", "metrics", "systems.protocols", "blocks.tokens", "data", "config", "errors",
+        "search", "tasks", "metrics", "systems.protocols", "blocks.tokens", "data", "config", "files", "errors",
     },
     "alignfuse.convert": {
         "convert", "models", "systems", "blocks", "state", "data", "training.checkpoint", "config", "errors",
     },
-    "alignfuse.world": {"world", "errors"},
+    "alignfuse.world": {"world", "files", "errors"},
     "alignfuse.report": {"report", "data", "tasks", "metrics", "errors"},
     "alignfuse.recipes": {""},
     "alignfuse.api": {""},

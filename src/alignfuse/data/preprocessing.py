@@ -11,6 +11,7 @@ from alignfuse.config import from_dict, to_dict
 from alignfuse.data.images import resize
 from alignfuse.data.tokenizer import TokenizerConfig
 from alignfuse.errors import UserError
+from alignfuse.files import replace_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,8 @@ class Preprocessing:
 
     def save(self, path: Path) -> None:
         """Written as JSON."""
-        path.write_text(json.dumps(to_dict(self), indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(to_dict(self), indent=2) + "\n"
+        replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
     @classmethod
     def load(cls, path: Path) -> "Preprocessing":

@@ -19,6 +19,7 @@ from alignfuse.blocks.tokens import Text
 from alignfuse.data.cleaning import MAX_WORDS, clean_albef
 from alignfuse.data.vocabulary import SPECIALS, read_tokenizer, read_vocabulary, train_vocabulary
 from alignfuse.errors import UserError
+from alignfuse.files import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class Tokenizer:
 
     def save(self, path: Path) -> None:
         """As a tokenizer.json; the config belongs to the preprocessing."""
-        path.write_text(self.core.to_str(pretty=True), encoding="utf-8")
+        replace_file(path, lambda partial: partial.write_text(self.core.to_str(pretty=True), encoding="utf-8"))
 
     def __call__(self, texts: Sequence[str], *, rows: Sequence[str] | None = None) -> Encoded:
         """Ids, masks and words of the texts; an empty text is [CLS] [SEP].

@@ -8,7 +8,6 @@ Shapes: N vectors, E width, Q queries, K hits.
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from alignfuse.errors import UserError
+from alignfuse.files import replace_files
 from alignfuse.metrics.ordering import best, order_keys, unpack
 
 Kind = Literal["image", "text"]
@@ -81,8 +81,7 @@ class Index:
         ]
 
     def save(self, folder: Path) -> None:
-        """Write both files, each in one step."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write both files, or, where that fails, leave what stood there."""
         lines = "".join(f"{line}\n" for line in self.lines).encode()
         header = {
             "format": FORMAT,
@@ -92,10 +91,13 @@ class Index:
             "count": str(len(self.vectors)),
             "ids": sha256(lines).hexdigest(),
         }
-        (folder / f"{IDS}.part").write_bytes(lines)
-        save_file({"embeddings": self.vectors.cpu().contiguous()}, folder / f"{VECTORS}.part", metadata=header)
-        for name in (IDS, VECTORS):
-            os.replace(folder / f"{name}.part", folder / name)
+        vectors = {"embeddings": self.vectors.cpu().contiguous()}
+        replace_files(
+            {
+                folder / IDS: lambda path: path.write_bytes(lines),
+                folder / VECTORS: lambda path: save_file(vectors, path, metadata=header),
+            }
+        )
 
 
 def build(vectors: Float[Tensor, "N ..."], records: Iterable[Mapping[str, object]], *, kind: Kind, model: str) -> Index:

@@ -9,18 +9,17 @@ metrics.jsonl  bad_samples.jsonl  TensorBoard events
 """
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from alignfuse.errors import UserError
+from alignfuse.errors import UserError, one_line
+from alignfuse.files import replace_file
 
 COMPANIONS = ("config.json", "tokenizer.json", "preprocessing.json")
 LEFT_BEHIND = (
@@ -57,23 +56,6 @@ def prepare(out: Path, *, resume: bool = False, overwrite: bool = False) -> None
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside its place, force it to disk, then move it there in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        write(partial)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch reports a full disk as RuntimeError
-        partial.unlink(missing_ok=True)
-        free = shutil.disk_usage(path.parent).free / 1e9
-        raise UserError(
-            f"cannot write {path} ({one_line(error)}; {free:.1f} GB free); what stood there is kept"
-        ) from error
-
-
 def save_state(out: Path, state: Mapping[str, Any]) -> None:
     """Replace `last/`. The state is made of dictionaries, lists, texts, numbers and tensors."""
     replace_file(out / "last" / "state.pt", lambda path: torch.save({"format": FORMAT, **state}, path))
@@ -95,12 +77,6 @@ def load_state(out: Path) -> dict[str, Any]:
     if found != FORMAT:
         raise UserError(f"{path} has format {found}, this version reads {FORMAT}")
     return state
-
-
-def one_line(error: Exception) -> str:
-    """The beginning of an error's text, which torch writes over many lines."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def export(model: nn.Module, folder: Path, companions: Path | None = None) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from alignfuse.data.collate import Loaded
-from alignfuse.errors import UserError
+from alignfuse.errors import UserError, one_line
 from alignfuse.systems.protocols import Clock, System
 from alignfuse.training import checkpoint, distributed, estimate
 from alignfuse.training.bad_samples import BadSamples
@@ -286,9 +286,7 @@ class _Run:
             self.module.load_state_dict(state["system"])
             self.optimizer.load_state_dict(state["optimizer"])
         except (RuntimeError, ValueError) as error:
-            raise UserError(
-                f"the checkpoint in {self.out} does not fit this model: {checkpoint.one_line(error)}"
-            ) from error
+            raise UserError(f"the checkpoint in {self.out} does not fit this model: {one_line(error)}") from error
         self.updater.scaler.load_state_dict(state["scaler"])
         self.window.restore(state["window"])
         self.bad.restore(state["bad"])

@@ -3,7 +3,7 @@
 The model, the data path and the objectives are the demo's; the world is larger and training longer. After each epoch
 the probes are asked on 1,000 held-out scenes with distinct facts, so the run leaves a curve in OUT/metrics.jsonl.
 
-    python benchmarks/world_long.py runs/mined --negatives mined [--steps 6000] [--threads 1]
+    python benchmarks/world_long.py runs/mined --negatives mined [--steps 8000] [--threads 1]
     python benchmarks/world_long.py runs/random --negatives random
 """
 
@@ -18,6 +18,7 @@ import torch
 from alignfuse.api import Pipeline
 from alignfuse.config import to_dict
 from alignfuse.recipes.albef import pretrain
+from alignfuse.recipes.demo_config import DemoConfig
 from alignfuse.recipes.pretrain import DataConfig, PretrainRun, build, read_splits
 from alignfuse.recipes.understanding import understanding
 from alignfuse.tasks.retrieval import RetrievalConfig
@@ -33,10 +34,11 @@ TRAIN, TEST = 30_000, 1_000
 def recipe(pairs: Path, steps: int, negatives: str) -> PretrainRun:
     """The demo's run, longer."""
     run = pretrain(DataConfig(paths=(str(pairs),)), size="toy")
+    objective = replace(DemoConfig().objective, negatives=negatives)
     return replace(
         run,
         augment=None,  # captions name places and sizes
-        objective=replace(run.objective, negatives=negatives, alpha=0.0, mask_probability=0.25),  # captions are exact
+        objective=objective,
         training=replace(run.training, steps=steps, log_steps=50),
     )
 
@@ -62,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--negatives", choices=("mined", "random"), default="mined")
-    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--steps", type=int, default=8000)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

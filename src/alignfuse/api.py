@@ -16,7 +16,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from alignfuse.blocks.tokens import Text
 from alignfuse.config import from_dict, to_dict
 from alignfuse.convert.files import read_settings
 from alignfuse.data.batches import Image, ImageBatches, TextBatches, as_source
@@ -161,9 +160,7 @@ class Pipeline:
             cosines = (self.model.embed_image(image) * self.model.embed_text(text)).sum(dim=1).clamp(-1, 1)
             text_of = torch.zeros(count, dtype=torch.long) if len(texts) == 1 else torch.arange(count)
             image_of = torch.zeros(count, dtype=torch.long) if len(images) == 1 else torch.arange(count)
-            assert text.states is not None
-            pairs = Text(text.ids[text_of], text.mask[text_of], text.states[text_of])
-            memory = self.model.remember(image)
+            memory, pairs = self.model.remember(image), text.rows(text_of.to(self.device))
             logits = self.model.match(self.model.fuse(pairs, memory, image_of.to(self.device), first_only=True)).float()
         probabilities = logits.softmax(dim=1)[:, 1]
         rows = zip(cosines.expand(count).tolist(), logits[:, 1].tolist(), probabilities.tolist(), strict=True)

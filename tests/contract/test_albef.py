@@ -11,7 +11,7 @@ from torch import Tensor
 from alignfuse.blocks.tokens import Text
 from alignfuse.data.batch import Batch
 from alignfuse.objectives.masked_language import IGNORED
-from alignfuse.state.queue import UNKNOWN_ID, Keys
+from alignfuse.state.queue import NO_TOKEN, UNKNOWN_ID, Keys
 from alignfuse.systems.draws import GivenDraws
 from alignfuse.systems.protocols import Clock, Masking
 from tests.contract.setups import (
@@ -54,7 +54,9 @@ def queued(system: Any, image_ids: list[int], caption_ids: list[int]) -> None:
     """Earlier pairs with these ids and random features."""
     count = len(image_ids)
     filled = torch.ones(count, dtype=torch.bool)
-    keys = Keys(unit(count, 2), unit(count, 3), torch.tensor(image_ids), torch.tensor(caption_ids), filled)
+    no_captions = torch.full((count, system.caption_tokens), NO_TOKEN)
+    ids = torch.tensor(image_ids), torch.tensor(caption_ids)
+    keys = Keys(unit(count, 2), unit(count, 3), *ids, filled, no_captions)
     system.after_step([keys._asdict()])
 
 
@@ -117,6 +119,16 @@ def match_in_loops(model: Any, batch: Batch, scored: list[tuple[int, int, int]])
         encoded = model.encode_text(Text(batch.text.ids[[text]], batch.text.mask[[text]]))
         total -= torch.log_softmax(model.match(model.fuse(encoded, memory))[0], 0)[label].item()
     return total
+
+
+def join_ids(*texts: Text) -> Text:
+    """Texts under each other."""
+    length = max(text.ids.shape[1] for text in texts)
+    ids, masks = (
+        [torch.nn.functional.pad(part, (0, length - part.shape[1])) for part in parts]
+        for parts in zip(*(text[:2] for text in texts), strict=True)
+    )
+    return Text(torch.cat(ids), torch.cat(masks))
 
 
 class TestContrast:
@@ -235,6 +247,36 @@ class TestMatching:
         expected = torch.tensor([[0, 0, 3, 3], [0, 0, 3, 3], [2, 2, 0, 2], [2, 2, 2, 0]]) / 6
         for weights in choices.weights.values():
             assert torch.allclose(weights, expected)
+
+    def test_negative_texts_from_the_queue(self) -> None:
+        """Each image takes a caption of an earlier batch, longer or shorter than those of its own."""
+        system = system_of(objectives=("itm",), text_negatives="queue")
+        earlier, batch = pairs(5, seed=3, length=12, image_ids=[10, 11, 12, 13, 14]), pairs(4)
+        system.after_step([step(system, earlier).carry])
+        images_of, texts_of = [1, 2, 3, 2], [4, 8, 6, 1]  # 4 and above: places in the queue
+        mined = {"image_for_text": torch.tensor(images_of), "text_for_image": torch.tensor(texts_of)}
+        loss = step(system, batch, choices=GivenDraws(mined=mined)).losses["itm"]
+        assert earlier.text is not None and batch.text is not None and batch.images is not None
+        every = Batch(images=batch.images, text=join_ids(batch.text, earlier.text))
+        scored = [(row, row, 1) for row in range(4)] + [(row, images_of[row], 0) for row in range(4)]
+        scored += [(texts_of[row], row, 0) for row in range(4)]
+        assert loss.count == 12
+        assert loss.total.item() == pytest.approx(match_in_loops(system.model, every, scored), rel=1e-5)
+
+    @pytest.mark.parametrize("negatives", ["mined", "random"])
+    def test_the_queue_offers_no_true_caption_no_empty_slot_and_none_it_cannot_read(self, negatives: str) -> None:
+        system = system_of(objectives=("itm",), text_negatives="queue", negatives=negatives, shared_pairs=SHARED)
+        queued(system, [20, 21], [20, 21])  # as loaded from a checkpoint: no captions
+        earlier = pairs(4, seed=3, image_ids=[0, 1, 2, 9], caption_ids=[30, 5, 32, 39])
+        system.after_step([step(system, earlier).carry])
+        none = torch.zeros(3, dtype=torch.long)
+        choices = GivenDraws(mined={"image_for_text": none, "text_for_image": none})
+        step(system, pairs(3, image_ids=[0, 1, 7], caption_ids=[40, 41, 42]), choices=choices)
+        weights = choices.weights["text_for_image"]
+        offered = [[1, 2, 7, 8], [0, 2, 5, 7, 8], [0, 1, 5, 6, 7, 8]]  # caption 5 is true of images 0 and 1
+        assert [row.nonzero().flatten().tolist() for row in weights] == offered
+        assert torch.allclose(weights.sum(1), torch.ones(3))
+        assert choices.weights["image_for_text"].shape == (3, 3)
 
     def test_one_image_leaves_the_positives(self) -> None:
         out = step(system_of(objectives=("itm",)), pairs(4, image_ids=[5] * 4))

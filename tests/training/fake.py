@@ -21,7 +21,7 @@ from alignfuse.data.preprocessing import Preprocessing
 from alignfuse.data.records import Record
 from alignfuse.data.sampler import EpochSampler
 from alignfuse.data.tokenizer import Tokenizer
-from alignfuse.state.queue import FeatureQueue, Keys
+from alignfuse.state.queue import FeatureQueue, Keys, written
 from alignfuse.state.teacher import Teacher
 from alignfuse.systems.protocols import Clock, Draws, Loss, Masking, Step, Text
 from alignfuse.training.distributed import first_row, gather, rank, world_size
@@ -73,7 +73,8 @@ class FakeSystem(nn.Module):
         teacher = self.teacher.model
         filled = torch.ones(len(batch), dtype=torch.bool)
         own = (teacher.embed_image(batch.images), teacher.embed_text(batch.text), batch.image_ids, batch.caption_ids)
-        return Keys(*(gather(part) for part in (*own, filled))), first_row(len(batch))
+        keys = Keys(*own, filled, written(batch.text, 0))
+        return Keys(*(gather(part) for part in keys)), first_row(len(batch))
 
     def terms(self, batch: Batch, draws: Draws) -> dict[str, int]:
         return {"align": len(batch), "word": len(draws.mask(batch, self.masking).where())}

@@ -14,7 +14,7 @@ from alignfuse.convert.report import LoadReport
 from alignfuse.convert.source import IMAGE_PARTS, TEXT_PARTS, Source
 from alignfuse.errors import UserError
 from alignfuse.models.albef import ALBEFConfig
-from alignfuse.state.queue import UNKNOWN_ID, FeatureQueue, Keys
+from alignfuse.state.queue import NO_TOKEN, UNKNOWN_ID, FeatureQueue, Keys
 from alignfuse.systems.albef import ALBEFSystem
 
 TRAINING_FILE = "training.safetensors"
@@ -76,7 +76,8 @@ def _load_queue(queue: FeatureQueue, state: dict[str, Tensor], report: LoadRepor
     order = (state["pointer"] + torch.arange(size)) % size
     order = order[state["filled"][order]][-queue.size :]
     unknown = torch.full_like(order, UNKNOWN_ID)
-    queue.push(Keys(state["images"][order], state["texts"][order], unknown, unknown, torch.ones_like(order).bool()))
+    filled, captions = torch.ones_like(order).bool(), torch.full((len(order), queue.captions.shape[1]), NO_TOKEN)
+    queue.push(Keys(state["images"][order], state["texts"][order], unknown, unknown, filled, captions))
     if size != queue.size:
         report.resized["queue"] = f"from {size} to {queue.size} places, the newest {min(len(order), queue.size)} kept"
 

@@ -29,7 +29,12 @@ class DemoConfig:
     log_lines: int = 150
     model: ALBEFConfig = field(default_factory=lambda: SIZES["toy"])
     objective: ALBEFTraining = field(
-        default_factory=lambda: replace(SHORT, alpha=0.0, mask_probability=0.25)  # captions are exact: no distillation
+        default_factory=lambda: replace(
+            SHORT,
+            alpha=0.0,  # captions are exact: no distillation
+            mask_probability=0.25,
+            text_negatives="queue",
+        )
     )
     training: TrainingConfig = field(
         default_factory=lambda: TrainingConfig(

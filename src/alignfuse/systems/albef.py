@@ -13,11 +13,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from alignfuse.blocks.text import Memory
+from alignfuse.blocks.tokens import join
 from alignfuse.models.albef import ALBEF
 from alignfuse.objectives import contrastive, distillation, masked_language, matching
 from alignfuse.objectives.contrastive import positive_pairs, scaled_similarity
-from alignfuse.state.queue import UNKNOWN_ID, FeatureQueue, Keys
+from alignfuse.state.queue import UNKNOWN_ID, FeatureQueue, Keys, read, written
 from alignfuse.state.teacher import Teacher
+from alignfuse.systems.contrast import Direction
 from alignfuse.systems.limits import check_settings
 from alignfuse.systems.protocols import Batch, Clock, Draws, Loss, Masked, Masking, Step, Text, Tokens
 from alignfuse.training.distributed import first_row, gather
@@ -38,6 +40,9 @@ class ALBEFTraining:
     mask_probability: float = 0.15
     whole_word: bool = False
     negatives: Literal["mined", "random"] = "mined"
+    # The paper mines within the batch. A small one seldom holds a caption that is nearly right; the queue does. It then
+    # keeps its captions, and those that are drawn are encoded anew.
+    text_negatives: Literal["batch", "queue"] = "batch"
     # What the official code does otherwise: teacher dropout on; no clamp in fine-tuning; no ids in pretraining.
     teacher_dropout: bool = False
     clamp_temperature: bool = True
@@ -55,24 +60,12 @@ class Lesson(NamedTuple):
     image: Tokens  # the teacher's image tokens of this rank's pairs
 
 
-class Direction(NamedTuple):
-    """One direction of the contrast: every query of the batch against every key."""
-
-    logits: Float[Tensor, "B K"]
-    positive: Bool[Tensor, "B K"]
-    taught: Float[Tensor, "B E"]  # the teacher's features of the queries
-    keys: Float[Tensor, "K E"]
-
-    def local(self, rows: slice) -> tuple[Float[Tensor, "B B"], Bool[Tensor, "B B"]]:
-        """Logits and positives against the own batch, from which negatives are mined."""
-        return self.logits[:, rows], self.positive[:, rows]
-
-
 class ALBEFSystem(nn.Module):
     """Pretraining and retrieval fine-tuning of ALBEF: ITC + ITM + MLM with momentum distillation.
 
     `special_ids` are never put in place of a masked word. `shared_pairs` are the captions that stand under several
-    images (see `objectives.contrastive.positive_pairs`).
+    images (see `objectives.contrastive.positive_pairs`). `max_tokens`: the longest text, if it is shorter than what the
+    text encoder has places for.
     """
 
     shared: Tensor
@@ -86,12 +79,16 @@ class ALBEFSystem(nn.Module):
         mask_id: int,
         special_ids: Sequence[int] = (),
         shared_pairs: Int[Tensor, " P"] | None = None,
+        max_tokens: int | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.training_config = training
         self.teacher = Teacher(model, without=("match_head", "temperature"), dropout=training.teacher_dropout)
-        self.queue = FeatureQueue(training.queue_size, model.config.embed_dim)
+        self.caption_tokens = 0
+        if training.text_negatives == "queue":
+            self.caption_tokens = max_tokens or model.config.text.positions
+        self.queue = FeatureQueue(training.queue_size, model.config.embed_dim, self.caption_tokens)
         self.mask_id = mask_id
         words = torch.arange(model.config.text.vocab_size)
         self.register_buffer("ordinary", words[~torch.isin(words, torch.tensor(special_ids))], persistent=False)
@@ -119,7 +116,8 @@ class ALBEFSystem(nn.Module):
         image, text = teacher.encode_image(batch.images), teacher.encode_text(batch.text)
         image_ids, caption_ids = self._ids(batch)
         filled = torch.ones_like(image_ids, dtype=torch.bool)
-        own = Keys(teacher.embed_image(image), teacher.embed_text(text), image_ids, caption_ids, filled)
+        captions = written(batch.text, self.caption_tokens)
+        own = Keys(teacher.embed_image(image), teacher.embed_text(text), image_ids, caption_ids, filled, captions)
         start = first_row(len(batch))
         return Lesson(Keys(*(gather(part) for part in own)), slice(start, start + len(batch)), image)
 
@@ -151,7 +149,7 @@ class ALBEFSystem(nn.Module):
 
         memory = model.remember(image)
         if "itm" in objectives:
-            losses["itm"], matched = self._match(text, memory, directions, local, draws)
+            losses["itm"], matched = self._match(text, memory, directions, keys, draws)
             metrics |= matched
 
         if "mlm" in objectives:
@@ -183,16 +181,16 @@ class ALBEFSystem(nn.Module):
         for positive in (texts_of_image, images_of_text):
             positive[:, local].fill_diagonal_(True)  # a pair is its own partner, its id known or not
         taught = lesson.keys.images[lesson.rows], lesson.keys.texts[lesson.rows]
-        temperature = self.model.temperature
+        tau = self.model.temperature
         return (
-            Direction(scaled_similarity(images, keys.texts, temperature), texts_of_image, taught[0], keys.texts),
-            Direction(scaled_similarity(texts, keys.images, temperature), images_of_text, taught[1], keys.images),
+            Direction(scaled_similarity(images, keys.texts, tau), texts_of_image, taught[0], keys.texts, local),
+            Direction(scaled_similarity(texts, keys.images, tau), images_of_text, taught[1], keys.images, local),
         )
 
     def _align(self, directions: tuple[Direction, Direction], filled: Bool[Tensor, " K"], alpha: float) -> Loss:
         """ITC, the mean of both directions: eq. 2 with the targets of eq. 6."""
         total = torch.zeros((), device=filled.device)
-        for logits, positive, taught, keys in directions:
+        for logits, positive, taught, keys, _ in directions:
             targets = contrastive.equal_targets(positive & filled)
             if self.training_config.alpha > 0:
                 opinion = scaled_similarity(taught, keys, self.model.temperature.detach())
@@ -201,33 +199,31 @@ class ALBEFSystem(nn.Module):
         return Loss(total, torch.tensor(len(directions[0].logits)))
 
     def _match(
-        self, text: Text, memory: Memory, directions: tuple[Direction, Direction], local: slice, draws: Draws
+        self, text: Text, memory: Memory, directions: tuple[Direction, Direction], keys: Keys, draws: Draws
     ) -> tuple[Loss, dict[str, Loss]]:
         """ITM (eq. 4): every true pair, every text with a mined image, every image with a mined text."""
-        (text_logits, its_texts), (image_logits, its_images) = (direction.local(local) for direction in directions)
-        if self.training_config.negatives == "mined":
-            image_weights = matching.mining_weights(image_logits, its_images)
-            text_weights = matching.mining_weights(text_logits, its_texts)
-        else:
-            image_weights, text_weights = matching.uniform_weights(its_images), matching.uniform_weights(its_texts)
-        images = draws.mine("image_for_text", image_weights)
+        config = self.training_config
+        from_queue, mined = config.text_negatives == "queue", config.negatives == "mined"
+        its_texts, its_images = (direction.in_batch() for direction in directions)
+        valid = torch.cat([torch.ones_like(its_texts.exist()), its_images.exist(), its_texts.exist()])
+        if from_queue:
+            its_texts = directions[0].in_queue(keys)
+        text_weights = its_texts.weights(mined=mined)
+        images = draws.mine("image_for_text", its_images.weights(mined=mined))
         texts = draws.mine("text_for_image", text_weights)
+        negatives = self.model.encode_text(read(keys.captions[texts])) if from_queue else text.rows(texts)
 
-        assert text.states is not None
-        own = torch.arange(len(text.ids), device=text.ids.device)
-        text_of, image_of = torch.cat([own, own, texts]), torch.cat([own, images, own])
-        pairs = Text(text.ids[text_of], text.mask[text_of], text.states[text_of])
+        own = torch.arange(len(images), device=images.device)
+        pairs, image_of = join([text, text, negatives]), torch.cat([own, images, own])
         logits = self.model.match(self.model.fuse(pairs, memory, image_of, first_only=True))
-        true = torch.arange(len(text_of), device=own.device) < len(own)
-        valid = torch.cat([torch.ones_like(its_texts[0]), (~its_images).any(1), (~its_texts).any(1)])
+        true = torch.arange(len(image_of), device=own.device) < len(own)
 
         loss = Loss(matching.matching_loss(logits, true.long(), valid), valid.sum())
         right = (logits.argmax(1) == true.long()) & valid
-        near = matching.nearest_share(text_weights, text_logits, its_texts)
         return loss, {
             "itm_positive_accuracy": Loss(right[: len(own)].sum(), valid[: len(own)].sum()),
             "itm_negative_accuracy": Loss(right[len(own) :].sum(), valid[len(own) :].sum()),
-            "near_negatives": Loss(near.sum(), (~its_texts).any(1).sum()),
+            "near_negatives": Loss(its_texts.near(text_weights), valid[2 * len(own) :].sum()),
         }
 
     def _predict(

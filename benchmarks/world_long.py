@@ -28,7 +28,7 @@ from alignfuse.world.export import export
 from alignfuse.world.sampling import World
 
 WORLD = World(seed=0, things=(0.35, 0.65))
-TRAIN, TEST = 30_000, 1_000
+TRAIN, TEST, PAIRS = 30_000, 1_000, 2_000
 
 
 def recipe(pairs: Path, steps: int, negatives: str) -> PretrainRun:
@@ -45,7 +45,7 @@ def recipe(pairs: Path, steps: int, negatives: str) -> PretrainRun:
 
 def scores(pipe: Pipeline, data: DataConfig) -> Validation:
     """Probes and retrieval on held-out scenes; the score is the mean of words and pairs."""
-    found = understanding(pipe, [sample.scene for sample in WORLD.samples("test", TEST)])
+    found = understanding(pipe, [sample.scene for sample in WORLD.samples("test", TEST)], pairs=PAIRS)
     records = [replace(record, captions=record.captions[:1]) for record in read_splits(data)["test"]]
     report = pipe.evaluate_retrieval(records, split="test", config=RetrievalConfig(k=16))
     metrics = {

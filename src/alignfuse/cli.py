@@ -203,17 +203,18 @@ def vocab(
     root: Root = None,
     image_field: ImageField = None,
     caption_field: CaptionField = None,
+    id_field: IdField = None,
     split_field: SplitField = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Train a WordPiece tokenizer on your training captions, in any script."""
     from alignfuse.data.tokenizer import Tokenizer, TokenizerConfig
+    from alignfuse.files import require_new
     from alignfuse.recipes.pretrain import read_splits
 
-    if out.exists() and not overwrite:
-        raise UserError(f"{out} exists: choose another --out, or replace it with --overwrite")
-    data = _data_config(paths, root, image_field, caption_field, None, split_field)
+    require_new(out, remedy="choose another --out, or replace it with --overwrite", overwrite=overwrite)
+    data = _data_config(paths, root, image_field, caption_field, id_field, split_field)
     captions = [caption for record in read_splits(data).get("train", []) for caption in record.captions]
     tokenizer = Tokenizer.train(captions, size, TokenizerConfig(lower=not keep_case))
     tokenizer.save(out)
@@ -302,13 +303,16 @@ def embed(
     image_field: ImageField = None,
     caption_field: CaptionField = None,
     id_field: IdField = None,
+    overwrite: Overwrite = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Unit vectors of images or captions, to search in."""
     from alignfuse.api import load
+    from alignfuse.files import require_empty
     from alignfuse.search.sources import sources
 
+    require_empty(out, remedy="choose another --out, or replace what is there with --overwrite", overwrite=overwrite)
     pipe = load(model, device=device)
     with progress() as bar:
         found = sources(

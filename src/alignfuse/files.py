@@ -74,11 +74,20 @@ def require_folder(path: Path) -> None:
         raise UserError(f"cannot write into {place} ({error.strerror}): choose another place than {path}") from error
 
 
-def require_empty(path: Path, *, remedy: str) -> None:
-    """UserError where no folder can be written, and where one holds anything: `remedy` says what may be done then."""
+def require_empty(path: Path, *, remedy: str, overwrite: bool = False) -> None:
+    """UserError also where the folder holds anything that is not to be overwritten; `remedy` says what to do then."""
     require_folder(path)
-    if path.is_dir() and any(path.iterdir()):
+    if path.is_dir() and any(path.iterdir()) and not overwrite:
         raise UserError(f"{path} is not empty: {remedy}")
+
+
+def require_new(path: Path, *, remedy: str, overwrite: bool = False) -> None:
+    """UserError where no file can be written, and where there is one that is not to be overwritten."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: give the name of a file")
+    if os.path.lexists(path) and not overwrite:
+        raise UserError(f"{path} exists: {remedy}")
+    require_folder(path.parent)
 
 
 def _existing(path: Path) -> Path:

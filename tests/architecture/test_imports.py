@@ -13,6 +13,7 @@ INSIDE = {
     "alignfuse.errors": set(),
     "alignfuse.config": {"errors"},
     "alignfuse.files": {"errors"},
+    "alignfuse.wording": set(),
     "alignfuse.console": set(),
     "alignfuse.blocks": {"blocks"},
     "alignfuse.objectives": {"objectives", "blocks.tokens"},
@@ -24,19 +25,22 @@ INSIDE = {
         "training.distributed.gather", "training.distributed.first_row",
     },
     "alignfuse.systems.protocols": {"blocks.tokens", "objectives", "data.batch"},
-    "alignfuse.data": {"data", "blocks.tokens", "config", "files", "errors"},
+    "alignfuse.data": {"data", "blocks.tokens", "config", "files", "errors", "wording"},
     "alignfuse.data.batch": {"blocks.tokens"},
     "alignfuse.tasks": {
-        "tasks", "blocks", "state", "systems.protocols", "data.batch", "objectives", "metrics", "errors",
+        "tasks", "blocks", "state", "systems.protocols", "data.batch", "objectives", "metrics", "errors", "wording",
     },
     "alignfuse.training": {
         "training", "systems.protocols", "systems.draws", "data", "blocks.tokens", "config", "files", "errors",
+        "wording",
     },
     "alignfuse.search": {
         "search", "tasks", "metrics", "systems.protocols", "blocks.tokens", "data", "config", "files", "errors",
+        "wording",
     },
     "alignfuse.convert": {
-        "convert", "models", "systems", "blocks", "state", "data", "training.checkpoint", "config", "errors",
+        "convert", "models", "systems", "blocks", "state", "data", "training.checkpoint", "config", "files", "errors",
+        "wording",
     },
     "alignfuse.world": {"world", "files", "errors"},
     "alignfuse.report": {"report", "data", "tasks", "metrics", "errors"},

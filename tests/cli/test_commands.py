@@ -57,7 +57,37 @@ def test_a_file_that_cannot_be_written_is_a_mistake_too(run: Run, tmp_path: Path
     (tmp_path / "file").touch()
     outcome = run("world", "export", tmp_path / "file" / "below", "--count", "1")
     assert outcome.code == 2
-    assert outcome.err == f"error: {tmp_path / 'file' / 'below' / 'images' / 'train'}: Not a directory\n"
+    below = tmp_path / "file" / "below"
+    assert outcome.err == f"error: {tmp_path / 'file'} is a file, so {below} cannot be made: give a directory\n"
+
+
+WRITERS = {  # each command that writes, up to the place it writes to, and where its work begins
+    "embed": ("embed {pairs} --model {pairs} --out", "alignfuse.api.load"),
+    "vocab": ("vocab {pairs} --out", "alignfuse.recipes.pretrain.read_splits"),
+    "convert": ("convert albef {pairs}", "alignfuse.convert.albef.read"),
+    "world": ("world export", "alignfuse.world.export._write_images"),
+    "demo": ("demo --out", "alignfuse.recipes.demo.paint_world"),
+    "pretrain": ("pretrain albef --data {pairs} --size toy --out", "alignfuse.recipes.pretrain.build"),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_cannot_be_written_ends_before_the_work(
+    run: Run, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def begun(*_: object, **__: object) -> None:
+        raise AssertionError("the work has begun")
+
+    command, work = WRITERS[name]
+    words = [str(pairs) if word == "{pairs}" else word for word in command.split()]
+    monkeypatch.setattr(work, begun)
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/new"), pairs.parent):
+        outcome = run(*words, out)
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1), outcome.err
+        assert str(out) in outcome.err
+    with pytest.raises(AssertionError, match="begun"):
+        run(*words, tmp_path / "new")
 
 
 def test_a_wrong_option_ends_with_2(run: Run) -> None:

@@ -151,6 +151,15 @@ def test_search_in_an_embedding_file_equals_search_in_the_pairs(
     assert [line.split()[-1] for line in shown] == [hit["image"] for hit in hits]
 
 
+def test_an_index_is_replaced_on_request(run: Run, scenes: Path, trained: Path, tmp_path: Path) -> None:
+    command = ("embed", scenes, "--model", trained, "--out", tmp_path / "index")
+    assert run(*command).code == 0
+    refused = run(*command, "--texts")
+    assert refused.code == 2
+    assert "index is not empty: choose another --out, or replace what is there with --overwrite" in refused.err
+    assert run(*command, "--texts", "--overwrite", "--json").json()["kind"] == "text"
+
+
 def test_an_index_of_another_model_is_refused(run: Run, scenes: Path, trained: Path, tmp_path: Path) -> None:
     assert run("embed", scenes, "--model", trained, "--out", tmp_path / "index").code == 0
     other = tmp_path / "other"

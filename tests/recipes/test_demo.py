@@ -96,7 +96,7 @@ def test_a_stopped_demo_says_how_to_go_on(result: DemoResult, monkeypatch: pytes
 
 def test_what_is_there_is_neither_overwritten_nor_mistaken(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(UserError, match="not empty: choose another --out, or replace a run there with --overwrite"):
         prepare(tmp_path, FEW, resume=False, overwrite=False)
     with pytest.raises(UserError, match="nothing to resume"):
         prepare(tmp_path, FEW, resume=True, overwrite=False)

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from alignfuse.api import load
 from alignfuse.config import from_dict, to_dict
-from alignfuse.errors import UserError
+from alignfuse.errors import UserError, reading
+from alignfuse.files import replace_file, require_empty
 from alignfuse.recipes import albef, budget
 from alignfuse.recipes.demo_config import DemoConfig
 from alignfuse.recipes.demo_evaluation import Findings, HeldOut, find
@@ -115,7 +116,7 @@ def demo(
         searches = {phrase: found.pipe.search(phrase, found.index, k=3) for phrase in config.phrases}
     with stage("report"):
         page = document(out, run, splits, found, phrases=config.phrases, seconds=stage.seconds)
-        (out / "report.html").write_text(page, encoding="utf-8")
+        replace_file(out / "report.html", lambda path: path.write_text(page, encoding="utf-8"))
     return DemoResult(out=out, run=run, found=found, searches=searches, seconds=stage.seconds)
 
 
@@ -125,11 +126,15 @@ def prepare(out: Path, config: DemoConfig, *, resume: bool, overwrite: bool) -> 
     ours = stored_config.is_file()
     if ours and not (resume or overwrite):
         raise UserError(f"{out} holds a demo: go on with --resume, or replace it with --overwrite")
+    if not ours and not resume:
+        remedy = "choose another --out, or replace a run there with --overwrite"
+        require_empty(out, remedy=remedy, overwrite=overwrite)
     checkpoint.prepare(out, resume=resume, overwrite=overwrite)
     if resume:
         if not ours:
             raise UserError(f"{out}: no demo.json there; nothing to resume")
-        return from_dict(DemoConfig, json.loads(stored_config.read_text(encoding="utf-8")))
+        with reading(stored_config):
+            return from_dict(DemoConfig, json.loads(stored_config.read_text(encoding="utf-8")))
     if ours:
         for folder in ("world", "index"):
             shutil.rmtree(out / folder, ignore_errors=True)

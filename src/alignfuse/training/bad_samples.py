@@ -9,6 +9,7 @@ from typing import Any
 
 from alignfuse.data.collate import Bad, OnBad
 from alignfuse.errors import UserError
+from alignfuse.files import writing
 from alignfuse.training import distributed
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class BadSamples:
         new = [item for item in dict.fromkeys(bad) if item not in self.listed]
         self.listed.update(new)
         if distributed.is_main():
-            with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            with writing(self.path), self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.writelines(json.dumps(item._asdict(), ensure_ascii=False) + "\n" for item in new)
 
     def state(self) -> dict[str, Any]:

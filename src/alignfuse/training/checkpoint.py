@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from alignfuse.errors import UserError, one_line
-from alignfuse.files import replace_file
+from alignfuse.files import replace_file, require_empty
 
 COMPANIONS = ("config.json", "tokenizer.json", "preprocessing.json")
 LEFT_BEHIND = (
@@ -37,13 +37,10 @@ FORMAT = 1
 
 
 def refuse_occupied(out: Path, *, resume: bool = False, overwrite: bool = False) -> None:
-    """UserError where no run can be: a file, a directory that holds anything unless to resume or to overwrite it."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file: give a directory for the run")
-    occupied = out.exists() and any(out.iterdir())
-    if occupied and not (resume or overwrite):
-        raise UserError(f"{out} is not empty: continue it with --resume {out}, or replace it with --overwrite")
-    if resume and not occupied:
+    """UserError where no run can be: no directory, or one that holds anything unless to resume or to overwrite it."""
+    remedy = f"continue it with --resume {out}, or replace it with --overwrite"
+    require_empty(out, remedy=remedy, overwrite=resume or overwrite)
+    if resume and not (out.is_dir() and any(out.iterdir())):
         raise UserError(f"nothing to resume: {out} does not exist or is empty")
 
 

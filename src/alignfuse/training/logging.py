@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from alignfuse.files import writing
 from alignfuse.training.step import Mean
 
 
@@ -24,8 +25,9 @@ class MetricsLog:
 
     def write(self, line: Mapping[str, int | float]) -> None:
         """One line; its "step" places the other numbers on TensorBoard's axis."""
-        self.file.write(json.dumps(line).encode() + b"\n")
-        self.file.flush()
+        with writing(self.path):
+            self.file.write(json.dumps(line).encode() + b"\n")
+            self.file.flush()
         for name, value in line.items():
             if self.board is not None and name != "step":
                 self.board.add_scalar(name, value, line["step"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from alignfuse.errors import UserError
+from alignfuse.files import require_empty, writing
 from alignfuse.world import pair_formats, task_formats
 from alignfuse.world.files import image_path, of_split, write_lines
 from alignfuse.world.render import render
@@ -39,13 +40,13 @@ def export(
     """
     if format not in FORMATS:
         raise UserError(f"unknown export format {format!r}: choose one of {', '.join(FORMATS)}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is not an empty folder: choose another one for the export")
+    require_empty(out, remedy="choose another folder for the export")
     world = world or World()
     samples = [sample for split in FIRST_INDEX for sample in world.samples(split, sizes.get(split, 0))]
-    _write_images(out, samples, image_size, progress)
-    write_lines(out / "scenes.jsonl", (_facts_row(sample, image_size) for sample in samples))
-    return FORMATS[format](out, samples, image_size)
+    with writing(out):
+        _write_images(out, samples, image_size, progress)
+        write_lines(out / "scenes.jsonl", (_facts_row(sample, image_size) for sample in samples))
+        return FORMATS[format](out, samples, image_size)
 
 
 def _write_images(out: Path, samples: Sequence[Sample], image_size: int, progress: Progress | None) -> None:

@@ -137,6 +137,7 @@ def pretrain(
     best = "" if result.best is None else f", best mean recall {result.best:.1f} %"
     show({"out": str(out), **result._asdict()}, f"{out}: {result.step:,} steps{best}", as_json)
     if not result.finished:
+        logger.info("go on with: alignfuse pretrain --resume %s", out)
         raise typer.Exit(130)
 
 
@@ -340,6 +341,10 @@ def search(
     k: Annotated[int, typer.Option(min=1, help="Results to show.")] = 10,
     score: Score = "itm",
     shortlist: Annotated[int, typer.Option(min=1, help="Best by ITC that are re-ranked.")] = 64,
+    root: Root = None,
+    image_field: ImageField = None,
+    caption_field: CaptionField = None,
+    id_field: IdField = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -354,7 +359,15 @@ def search(
         if (place / "ids.jsonl").is_file():
             index = pipe.open_index(place)
         else:
-            index = pipe.embed(sources(place, texts=texts), progress=lambda now: bar(*now[:4]))
+            found = sources(
+                place,
+                texts=texts,
+                root=root,
+                image_field=image_field,
+                caption_field=caption_field,
+                id_field=id_field,
+            )
+            index = pipe.embed(found, progress=lambda now: bar(*now[:4]))
         hits = pipe.search(text or image or "", index, k=k, score=score, shortlist=shortlist)
     lines = [
         f"{rank:>3}  {'' if hit.itm is None else f'itm {hit.itm:7.3f}  '}itc {hit.itc:6.3f}  "

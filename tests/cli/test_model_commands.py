@@ -104,7 +104,7 @@ def test_a_stopped_run_ends_with_130_and_resumes(
     out = tmp_path / "run"
     stopped = run("pretrain", "albef", "--data", scenes, "--out", out, *SETTINGS)
     assert stopped.code == 130
-    assert f"--resume {out}" in stopped.err
+    assert f"go on with: alignfuse pretrain --resume {out}\n" in stopped.err
     assert run("pretrain", "--resume", out, "--json").json() | {"best": None} == {
         "out": str(out), "step": 3, "finished": True, "best": None,
     }  # fmt: skip
@@ -179,6 +179,18 @@ def test_search_by_image_finds_itself_first(run: Run, scenes: Path, trained: Pat
     assert all("caption" in hit for hit in among_texts.json())
 
 
+def test_search_reads_pairs_with_columns_of_any_name(run: Run, scenes: Path, trained: Path) -> None:
+    rows = [json.loads(line) for line in scenes.read_text(encoding="utf-8").splitlines()]
+    odd = scenes.with_name("odd.jsonl")
+    odd.write_text("".join(json.dumps({"a": row["image"], "b": "a red ring"}) + "\n" for row in rows), encoding="utf-8")
+    command = ("search", "a red ring", "--model", trained, "--in", odd, "--texts", "--k", 1)
+    refused = run(*command)
+    assert refused.code == 2
+    assert "name it with --image-field" in refused.err
+    (hit,) = run(*command, "--image-field", "a", "--caption-field", "b", "--json").json()
+    assert hit["caption"] == "a red ring"
+
+
 def test_search_needs_one_query(run: Run, scenes: Path, trained: Path) -> None:
     assert run("search", "--model", trained, "--in", scenes).code == 2
     assert run("search", "a", "--image", "b.png", "--model", trained, "--in", scenes).code == 2
@@ -200,7 +212,9 @@ def test_convert_makes_a_directory_that_loads(run: Run, shared: Path, tmp_path: 
     assert report["missing"] == []
     assert len(report["loaded"]) > 100
     assert load_file(out / "model.safetensors").keys() >= set(report["loaded"])
-    assert run("convert", "albef", shared / "parity/albef/pretrain/checkpoint.pth", out).code == 2
+    again = run("convert", "albef", shared / "parity/albef/pretrain/checkpoint.pth", out)
+    assert again.code == 2
+    assert "not empty: choose another folder, or replace the model there with --overwrite" in again.err
 
 
 def test_the_package_runs_as_a_module() -> None:

@@ -242,7 +242,9 @@ def test_heads_of_the_published_width(state: dict[str, torch.Tensor], tmp_path: 
 
 
 def test_a_filled_directory_is_not_overwritten(checkpoint: Path, run: Path) -> None:
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(
+        UserError, match="not empty: choose another folder, or replace the model there with --overwrite"
+    ):
         convert_albef(checkpoint, run)
     convert_albef(checkpoint, run, overwrite=True)
 

@@ -116,7 +116,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
     assert train(records, tmp_path, stop=7, number=signal.SIGINT)[0] == Result(7, False, None)
-    assert f"stopped after step 7; continue with --resume {tmp_path}" in capsys.readouterr().err
+    assert f"stopped after step 7, with a checkpoint in {tmp_path}" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
     assert (tmp_path / "model.safetensors").is_file()
 

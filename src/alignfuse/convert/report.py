@@ -55,17 +55,21 @@ class LoadReport:
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
-    def check(self, *, allow_missing: bool = False) -> None:
-        """Refuse a load that leaves a used part at its initial values, or whose shapes do not fit."""
+    def check(self, *, allow_missing: bool | None = None) -> None:
+        """Refuse a load that leaves a used part at its initial values, or whose shapes do not fit.
+
+        allow_missing: None where the user has no say, so that the message offers none.
+        """
         for name, (there, here) in self.mismatched.items():
             raise UserError(f"{self.source}: {name} is {_shape(there)} there but {_shape(here)} here{_hint(name)}")
         if not self.loaded:
             raise UserError(f"{self.source}: no tensor has a name that is known here, as {summary(self.unexpected)}")
         if self.missing and not allow_missing:
+            remedy = ". To start these parts from scratch, allow it with --allow-missing (allow_missing=True)"
             raise UserError(
                 f"{self.source}: should hold {summary(self.missing)} and does not; it holds "
-                f"{summary(self.unexpected) if self.unexpected else 'nothing else'}. "
-                "To start these parts from scratch, allow it with --allow-missing (allow_missing=True)"
+                f"{summary(self.unexpected) if self.unexpected else 'nothing else'}"
+                f"{'' if allow_missing is None else remedy}"
             )
 
 

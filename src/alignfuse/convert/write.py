@@ -10,7 +10,8 @@ from alignfuse.convert.run import TRAINING_FILE
 from alignfuse.data.preprocessing import Preprocessing
 from alignfuse.data.tokenizer import Tokenizer, TokenizerConfig
 from alignfuse.errors import UserError
-from alignfuse.training.checkpoint import export, prepare, refuse_occupied, write_json, write_tensors
+from alignfuse.files import require_empty
+from alignfuse.training.checkpoint import export, prepare, write_json, write_tensors
 
 OFFICIAL_TEXT = TokenizerConfig(max_tokens=30, end_token=False, clean="albef")  # 30: its retrieval evaluation
 
@@ -30,7 +31,8 @@ def convert_albef(
     vocab: the vocab.txt of bert-base-uncased (official files hold none); without it one beside the checkpoint is taken,
     and where there is none the directory reads no texts, only token ids. heads: see `albef.recognise`.
     """
-    refuse_occupied(out, overwrite=overwrite)
+    remedy = "choose another folder, or replace the model there with --overwrite"
+    require_empty(out, remedy=remedy, overwrite=overwrite)
     checkpoint = albef.read(path, heads=heads, trust=trust)
     config = checkpoint.config
     if image_size is not None:

@@ -147,7 +147,7 @@ class _Run:
             self._save_if_due()
         self._keep()
         if stopping:
-            distributed.say(f"stopped after step {self.step}; continue with --resume {self.out}")
+            distributed.say(f"stopped after step {self.step}, with a checkpoint in {self.out}")
         return Result(self.step, not stopping, self.best)
 
     def close(self) -> None:

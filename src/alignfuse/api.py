@@ -35,6 +35,7 @@ from alignfuse.tasks.ranking import Score
 from alignfuse.tasks.retrieval import RetrievalConfig, evaluate
 from alignfuse.tasks.retrieval_report import RetrievalReport
 from alignfuse.training.distributed import choose_device
+from alignfuse.wording import counted
 
 FilesOrPixels = Sequence[str | Path | Image]
 
@@ -142,7 +143,10 @@ class Pipeline:
         require_list(texts, "texts")
         count = max(len(images), len(texts))
         if len(images) not in (1, count) or len(texts) not in (1, count):
-            raise UserError(f"{len(images)} images and {len(texts)} texts: give as many of both, or one of either")
+            raise UserError(
+                f"{counted(len(images), 'image')} and {counted(len(texts), 'text')}: "
+                "give as many of both, or one of either"
+            )
         found: list[Match] = []
         for start in range(0, count, 64):
             end = min(start + 64, count)

@@ -15,6 +15,7 @@ import typer
 from alignfuse import __version__
 from alignfuse.console import Messages, progress, show, speaks
 from alignfuse.errors import UserError
+from alignfuse.wording import counted
 
 if TYPE_CHECKING:
     from alignfuse.recipes.pretrain import DataConfig
@@ -135,7 +136,7 @@ def pretrain(
         raise UserError("give a system, --data and --out: alignfuse pretrain albef --data pairs.csv --out runs/mine")
     result = execute(run, out, resume=resume is not None, overwrite=overwrite, yes=yes, device=device)
     best = "" if result.best is None else f", best mean recall {result.best:.1f} %"
-    show({"out": str(out), **result._asdict()}, f"{out}: {result.step:,} steps{best}", as_json)
+    show({"out": str(out), **result._asdict()}, f"{out}: {counted(result.step, 'step')}{best}", as_json)
     if not result.finished:
         logger.info("go on with: alignfuse pretrain --resume %s", out)
         raise typer.Exit(130)
@@ -220,7 +221,11 @@ def vocab(
     tokenizer = Tokenizer.train(captions, size, TokenizerConfig(lower=not keep_case))
     tokenizer.save(out)
     result = {"file": str(out), "vocab_size": tokenizer.vocab_size, "captions": len(captions)}
-    show(result, f"{out}: {tokenizer.vocab_size:,} word pieces from {len(captions):,} captions", as_json)
+    show(
+        result,
+        f"{out}: {counted(tokenizer.vocab_size, 'word piece')} from {counted(len(captions), 'caption')}",
+        as_json,
+    )
 
 
 @world_group.command("export", epilog="Example: alignfuse world export scenes --count 1000 --format karpathy")
@@ -328,7 +333,7 @@ def embed(
     index.save(out)
     count, width = index.vectors.shape
     result = {"out": str(out), "kind": index.kind, "count": count, "width": width, "model": index.model}
-    show(result, f"{out}: {count:,} {index.kind} embeddings, {width} wide", as_json)
+    show(result, f"{out}: {counted(count, f'{index.kind} embedding')}, {width} wide", as_json)
 
 
 @app.command(epilog='Example: alignfuse search "a red boat" --model runs/mine --in photos.index')

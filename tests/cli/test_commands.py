@@ -143,6 +143,16 @@ def test_data_check_tells_what_it_understood(run: Run, pairs: Path) -> None:
     assert "d.png" in result["problems"][0]["detail"]
 
 
+def test_one_of_a_kind_is_told_in_the_singular(run: Run, pairs: Path) -> None:
+    rows = pairs.read_text(encoding="utf-8").splitlines()
+    pairs.write_text("\n".join(rows[:2]), encoding="utf-8")
+    told = run("data", "check", pairs).out
+    assert "CSV (semicolon), 1 row\n" in told
+    assert "train 1 image, 1 caption (by hash of the id)" in told
+    told = run("vocab", pairs, "--out", pairs.parent / "tokenizer.json").out
+    assert told.endswith("word pieces from 1 caption\n")
+
+
 def test_data_check_names_the_columns_it_found(run: Run, pairs: Path) -> None:
     pairs.write_text(pairs.read_text(encoding="utf-8").replace("caption", "words"), encoding="utf-8")
     outcome = run("data", "check", pairs)

@@ -108,7 +108,7 @@ def test_files_of_one_image_in_two_splits(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("image,caption,id,split\na.png,one,7,train\nb.png,two,7,test\n")
     report = check(tmp_path)
     assert [(problem.kind, problem.row) for problem in report.problems] == [("two splits", "pairs.csv, row 3")]
-    assert "1 ids stand for several image files (7)" in report.notes[0]
+    assert "1 id stands for several image files (7)" in report.notes[0]
     assert report.split_by == "column"
 
 

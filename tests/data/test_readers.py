@@ -176,7 +176,7 @@ def test_ids_of_the_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
         ("d.png", ("five",)),
     ]
     assert pairs.repeated_ids == ["7"]
-    assert "1 ids stand for several image files, such as 7" in caplog.text
+    assert "1 id stands for several image files, such as 7" in caplog.text
 
 
 # --- nothing to train on ----------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_ids_of_the_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     [
         ("pairs.csv", "", "no image-text pair in 0 rows"),
         ("pairs.csv", "image,caption\n", "no image-text pair in 0 rows"),
-        ("pairs.csv", "image,caption\na.png,\n", "in 1 rows; the first problem: pairs.csv, row 2: empty caption"),
+        ("pairs.csv", "image,caption\na.png,\n", "in 1 row; the first problem: pairs.csv, row 2: empty caption"),
         ("pairs.csv", "image,caption\nhttp://x.org/a.png,a\n", "row 2: web address: http://x.org/a.png: .*download"),
         ("pairs.jsonl", "", "no image-text pair in 0 rows"),
         ("pairs.jsonl", "{oops\n", "row 1: unreadable row: not JSON"),

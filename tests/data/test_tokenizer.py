@@ -143,7 +143,7 @@ def test_a_long_text_keeps_its_end_token_and_is_reported_once(tmp_path: Path, ca
     assert encoded.words[1].tolist() == [-1, *range(8), -1]
     tokenizer(["a dog " * 250])
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "2 of 3 texts are longer than 10 tokens" in caplog.text and "pairs.csv, row 3" in caplog.text
+    assert "longer than 10 tokens lose their end: 2 of 3 texts" in caplog.text and "pairs.csv, row 3" in caplog.text
 
 
 def test_texts_that_just_fit_are_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

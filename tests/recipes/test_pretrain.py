@@ -155,7 +155,9 @@ def test_a_caption_that_does_not_fit_is_named_by_its_row(tmp_path: Path, caplog:
     run = albef.debug(DataConfig(paths=(str(tmp_path / "pairs.csv"),)))
     with caplog.at_level("WARNING"):
         build(replace(run, text=TokenizerConfig(max_tokens=5)))
-    assert "1 of 3 texts are longer than 5 tokens and lose their end, the first in pairs.csv, row 3" in caplog.text
+    assert (
+        "texts that are longer than 5 tokens lose their end: 1 of 3 texts, the first in pairs.csv, row 3" in caplog.text
+    )
     with pytest.raises(UserError, match=r"pairs\.csv, row 3: the text is longer than 5 tokens"):
         build(replace(run, text=TokenizerConfig(max_tokens=5, strict=True)))
 

@@ -122,7 +122,7 @@ def check_vocabulary(path: Path, tokenizer: Tokenizer) -> None:
     if differing:
         first = min(differing, key=lambda word: (theirs.get(word, ours.get(word, 0)), word))
         raise UserError(
-            f"{directory}: its vocabulary is not the tokenizer's ({len(differing)} words differ, as {first!r}); "
+            f"{directory}: its vocabulary is not the tokenizer's (words that differ: {len(differing)}, as {first!r}); "
             "train with the vocabulary that belongs to the weights"
         )
 

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from alignfuse.errors import UserError
+from alignfuse.wording import counted
 
 Shape = tuple[int, ...]
 
@@ -39,7 +40,7 @@ class LoadReport:
 
     def lines(self) -> list[str]:
         """A few lines for the user, whatever the number of tensors."""
-        lines = [f"{self.source}: {len(self.loaded)} tensors loaded"]
+        lines = [f"{self.source}: {counted(len(self.loaded), 'tensor')} loaded"]
         lines += [f"  resized: {name} {what}" for name, what in self.resized.items()]
         for title, names in (
             ("new, not in the source", self.new),

@@ -13,7 +13,7 @@ from alignfuse.data.images import ImageError, load_image
 from alignfuse.data.readers import parse_pairs
 from alignfuse.data.readers.fields import Fields
 from alignfuse.data.readers.paths import DataPath, normal_folder
-from alignfuse.data.records import PairSet, Problem, Record
+from alignfuse.data.records import PairSet, Problem, Record, repeated_ids
 from alignfuse.data.splits import split_records
 
 SAMPLE = 200  # images opened unless all are asked for
@@ -111,8 +111,7 @@ def _notes(pairs: PairSet, all_missing: bool) -> list[str]:
     if all_missing:
         notes.append("no image file exists: paths are relative to the data file; name another folder with --root")
     if pairs.repeated_ids:
-        count, example = len(pairs.repeated_ids), pairs.repeated_ids[0]
-        notes.append(f"{count:,} ids stand for several image files ({example}): files of one id count as one image")
+        notes.append(f"{repeated_ids(pairs)} ({pairs.repeated_ids[0]}): files of one id count as one image")
     if pairs.languages:
         notes.append(f"another language is chosen with --caption-field, such as {next(iter(pairs.languages))}")
     return notes

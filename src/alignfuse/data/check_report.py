@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from alignfuse.data.records import Problem, ProblemKind
+from alignfuse.wording import counted
 
 LISTED = 10  # problems of one kind that the text shows; the dictionary holds all
 INDENT = " " * 16
@@ -56,7 +57,7 @@ class CheckReport:
         return asdict(self) | {"problem_count": len(self.problems), "problem_counts": counts}
 
     def __str__(self) -> str:
-        lines = [f"{self.path}: {self.format}, {self.rows:,} rows"]
+        lines = [f"{self.path}: {self.format}, {counted(self.rows, 'row')}"]
         lines += [line for name, value in self._facts().items() if value for line in _entry(name, value)]
         lines += ["", f"problems: {len(self.problems):,}" if self.problems else "no problems found"]
         for kind, problems in self.problems_by_kind.items():
@@ -69,7 +70,10 @@ class CheckReport:
     def _facts(self) -> dict[str, str]:
         spread = f"{self.captions / self.images:.2f} per image, {self.fewest_captions} to {self.most_captions}"
         texts = f"{self.distinct_captions:,} distinct, {self.shared_captions:,} shared by several images"
-        sizes = [f"{name} {size.images:,} images, {size.captions:,} captions" for name, size in self.splits.items()]
+        sizes = [
+            f"{name} {counted(size.images, 'image')}, {counted(size.captions, 'caption')}"
+            for name, size in self.splits.items()
+        ]
         mapped = [f"{role} from {column}" for role, column in self.fields.items()]
         return {
             "images": f"{self.images:,} ({self.opened:,} opened)",

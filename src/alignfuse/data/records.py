@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from alignfuse.wording import counted
+
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
@@ -73,3 +75,9 @@ class PairSet:
     fields: Mapping[str, str]  # which column served as image, caption, id and split
     languages: Mapping[str, int]  # "captions.de" -> rows that have it, where a caption field is a map of languages
     repeated_ids: list[str]  # ids that several image files share: they count as one image
+
+
+def repeated_ids(pairs: PairSet) -> str:
+    """How many ids several files share, in words."""
+    count = len(pairs.repeated_ids)
+    return f"{counted(count, 'id')} {'stands' if count == 1 else 'stand'} for several image files"

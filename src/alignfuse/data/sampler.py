@@ -14,6 +14,7 @@ import torch
 
 from alignfuse.data.seeds import mix
 from alignfuse.errors import UserError
+from alignfuse.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class EpochSampler:
         if self.samples == 0:
             raise UserError("there is nothing to train on: the data has no sample for this split")
         if self.samples < self.world_size:
-            raise UserError(f"{self.samples} samples for {self.world_size} processes: some would have none")
+            raise UserError(f"{counted(self.samples, 'sample')} for {self.world_size} processes: some would have none")
 
     @property
     def updates(self) -> int:

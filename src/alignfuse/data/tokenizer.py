@@ -20,6 +20,7 @@ from alignfuse.data.cleaning import MAX_WORDS, clean_albef
 from alignfuse.data.vocabulary import SPECIALS, read_tokenizer, read_vocabulary, train_vocabulary
 from alignfuse.errors import UserError
 from alignfuse.files import replace_file
+from alignfuse.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -149,8 +150,8 @@ class Tokenizer:
             raise UserError(f"{first}: the text is longer than {limit}; shorten it, raise max_tokens, or unset strict")
         self._warned = True
         logger.warning(
-            "%d of %d texts are longer than %s and lose their end, the first in %s; raise max_tokens to keep more",
-            len(places), len(pieces), limit, first,
+            "texts that are longer than %s lose their end: %d of %s, the first in %s; raise max_tokens to keep more",
+            limit, len(places), counted(len(pieces), "text"), first,
         )  # fmt: skip
         return len(places)
 

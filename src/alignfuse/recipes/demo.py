@@ -28,6 +28,7 @@ from alignfuse.recipes.pretrain import DataConfig, PretrainRun, execute, read_sp
 from alignfuse.search.index import Hit
 from alignfuse.training import checkpoint
 from alignfuse.training.progress import duration
+from alignfuse.wording import counted
 from alignfuse.world.export import export
 from alignfuse.world.sampling import World
 
@@ -67,7 +68,7 @@ class DemoResult:
         for phrase, hits in self.searches.items():
             lines += ["", f"search '{phrase}'"]
             lines += [f"  {hit.record['id']}  {_first_caption(hit)}" for hit in hits]
-        steps = f"{self.run.training.steps:,} steps in {duration(sum(self.seconds.values()))}: {stages}"
+        steps = f"{counted(self.run.training.steps or 0, 'step')} in {duration(sum(self.seconds.values()))}: {stages}"
         report = f"report: {self.out / 'report.html'}"
         more = f'search on: alignfuse search "a small blue cross" --model {self.out} --in {self.out / "index"}'
         return "\n".join([*lines, "", steps, report, more])
@@ -185,8 +186,9 @@ def within_budget(run: PretrainRun, config: DemoConfig, device: str) -> Pretrain
     pace = budget.measure(run, steps=config.measured_steps, device=device)
     steps = min(config.most_steps, max(config.fewest_steps, pace.steps(60 * config.minutes)))
     logger.info(
-        "%d steps: %.3f s a step, %.1f s a validation after each %d, %g minutes to use (%d to %d steps)",
-        steps, pace.step, pace.validation, pace.updates, config.minutes, config.fewest_steps, config.most_steps,
+        "%s: %.3f s a step, %.1f s a validation after each %d, %g minutes to use (%d to %d steps)",
+        counted(steps, "step"), pace.step, pace.validation, pace.updates, config.minutes, config.fewest_steps,
+        config.most_steps,
     )  # fmt: skip
     log_steps = max(1, steps // config.log_lines)
     return replace(run, training=replace(run.training, steps=steps, log_steps=log_steps))

@@ -22,6 +22,7 @@ from alignfuse.report.settings import settings_section
 from alignfuse.report.training import read_log, training_section
 from alignfuse.report.understanding import guesses_section, understanding_section
 from alignfuse.training.progress import duration
+from alignfuse.wording import counted
 
 SCENES_SHOWN = 6
 NAMES: dict[str, Reading] = {
@@ -71,7 +72,7 @@ def document(
 def _figures(run: PretrainRun, found: Findings, seconds: Mapping[str, float]) -> list[Figure]:
     understood = found.understanding
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    device = f"{cores} cores" if found.pipe.device.type == "cpu" else found.pipe.device.type
+    device = counted(cores or 1, "core") if found.pipe.device.type == "cpu" else found.pipe.device.type
     return [
         Figure(
             "Masked words",
@@ -81,7 +82,7 @@ def _figures(run: PretrainRun, found: Findings, seconds: Mapping[str, float]) ->
         Figure("One-word pairs", f"{understood.pairs_percent:.0f}%", "of captions and their foils judged right by ITM"),
         _recall_figure(found, "Text to image, R@1"),
         _recall_figure(found, "Image to text, R@1"),
-        Figure("Training", duration(seconds["training"]), f"{run.training.steps:,} steps, {device}"),
+        Figure("Training", duration(seconds["training"]), f"{counted(run.training.steps or 0, 'step')}, {device}"),
     ]
 
 

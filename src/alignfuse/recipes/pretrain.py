@@ -36,6 +36,7 @@ from alignfuse.training.estimate import refuse_large_on_cpu
 from alignfuse.training.loop import Result, Validation, fit
 from alignfuse.training.settings import TrainingConfig
 from alignfuse.training.step import seed_everything
+from alignfuse.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -222,7 +223,9 @@ def choose_tokenizer(run: PretrainRun, train: Sequence[Record], resumed: Path | 
             return Tokenizer.from_file(folder, run.text)
     captions = [caption for record in train for caption in record.captions]
     tokenizer = Tokenizer.train(captions, start.vocab_size, run.text)
-    logger.info("vocabulary: %d word pieces, trained on %d captions", tokenizer.vocab_size, len(captions))
+    logger.info(
+        "vocabulary: %s, trained on %s", counted(tokenizer.vocab_size, "word piece"), counted(len(captions), "caption")
+    )
     return tokenizer
 
 
@@ -277,7 +280,7 @@ def fitting_queue(wanted: int, images: int) -> int:
     """The queue is at most a quarter of the data: more would fill it with stale copies of the same images."""
     size = min(wanted, images // 4)
     if size < wanted:
-        logger.info("queue: %d pairs, a quarter of the %d images", size, images)
+        logger.info("queue: %s, a quarter of the %s", counted(size, "pair"), counted(images, "image"))
     return size
 
 

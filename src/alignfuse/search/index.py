@@ -23,6 +23,7 @@ from torch import Tensor
 from alignfuse.errors import UserError
 from alignfuse.files import replace_files
 from alignfuse.metrics.ordering import best, order_keys, unpack
+from alignfuse.wording import counted
 
 Kind = Literal["image", "text"]
 VECTORS, IDS = "embeddings.safetensors", "ids.jsonl"
@@ -135,7 +136,9 @@ def open_index(folder: Path, *, model: str) -> Index:
     content = (folder / IDS).read_bytes()
     lines = content.decode(errors="replace").removesuffix("\n").split("\n")  # no splitlines: a caption may hold U+2028
     if len(lines) != len(vectors):
-        raise UserError(f"{folder / IDS}: {len(lines)} rows for {len(vectors)} embeddings; embed again")
+        raise UserError(
+            f"{folder / IDS}: {counted(len(lines), 'row')} for {counted(len(vectors), 'embedding')}; embed again"
+        )
     if sha256(content).hexdigest() != header["ids"]:
         raise UserError(f"{folder / IDS}: changed since the embeddings were written; embed again")
     kind: Kind = "image" if header["kind"] == "image" else "text"

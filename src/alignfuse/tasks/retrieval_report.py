@@ -7,6 +7,7 @@ import torch
 
 from alignfuse.metrics.recall import Recall, RecallBothWays, recall
 from alignfuse.tasks.ranking import Direction, Ranking, Score
+from alignfuse.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,8 @@ class RetrievalReport:
         captions = f"{fewest}" if fewest == most else f"{fewest} to {most}"
         rows, columns = self.resolution
         lines = [
-            f"retrieval, split {self.split}: {self.images:,} images, {self.texts:,} texts ({captions} per image)",
+            f"retrieval, split {self.split}: {counted(self.images, 'image')}, "
+            f"{counted(self.texts, 'text')} ({captions} per image)",
             f"checkpoint {self.checkpoint}, {rows} x {columns} pixels",
             "",
             *self._recall_lines(),

@@ -11,6 +11,7 @@ from alignfuse.data.collate import Bad, OnBad
 from alignfuse.errors import UserError
 from alignfuse.files import writing
 from alignfuse.training import distributed
+from alignfuse.wording import counted
 
 logger = logging.getLogger(__name__)
 FEWEST = 100  # the share is taken of at least so many samples (of the whole set if smaller), not of the first batch
@@ -45,7 +46,8 @@ class BadSamples:
         self._list(everywhere)
         if self.count > self.max_share * max(self.seen, self.fewest):
             raise UserError(
-                f"{self.count} of {self.seen} samples could not be read, more than max_bad_share={self.max_share:g}; "
+                f"{self.count:,} of {counted(self.seen, 'sample')} could not be read, "
+                f"more than max_bad_share={self.max_share:g}; "
                 f"the first: {first.path} ({first.row}): {first.reason}; all are listed in {self.path}"
             )
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from alignfuse.errors import UserError
 from alignfuse.training.progress import duration
+from alignfuse.wording import counted
 
 LARGE = 50_000_000  # trainable parameters beyond which a CPU is the wrong machine
 
@@ -40,8 +41,8 @@ def describe(system: nn.Module, out: Path, *, steps: int, updates: int, samples:
     rest = whole - trainable(system)
     lines = [
         f"parameters: {trainable(system):,} trainable" + (f", {rest:,} not (teacher, frozen parts)" if rest else ""),
-        f"steps: {steps:,}, {updates:,} for each epoch of {samples:,} samples",
-        f"time: about {duration(steps * seconds)} at {seconds:.2f} s a step, validation not counted",
+        f"steps: {steps:,}, {updates:,} for each epoch of {counted(samples, 'sample')}",
+        f"time: about {duration(steps * seconds)} at {seconds:.3f} s a step, validation not counted",
         f"disk: up to {_size(need)} in {out}, {_size(free)} free",
     ]
     if need > free:

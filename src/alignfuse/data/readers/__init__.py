@@ -13,8 +13,9 @@ from alignfuse.data.readers.paths import DataPath, expand, normal_folder
 from alignfuse.data.readers.rows import Layout
 from alignfuse.data.readers.tables import open_parquet, open_table
 from alignfuse.data.readers.tars import open_tar, refuse_compressed
-from alignfuse.data.records import PairSet
+from alignfuse.data.records import PairSet, repeated_ids
 from alignfuse.errors import UserError
+from alignfuse.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -51,17 +52,17 @@ def read_pairs(
     pairs = parse_pairs(path, root=root, fields=fields)
     if pairs.problems:
         logger.warning(
-            "%s: problems in %d of %d rows, the first: %s (`alignfuse data check` lists them)",
+            "%s: problems in %d of %s, the first: %s (`alignfuse data check` lists them)",
             pairs.path,
             len({problem.row for problem in pairs.problems}),
-            pairs.rows,
+            counted(pairs.rows, "row"),
             pairs.problems[0],
         )
     if pairs.repeated_ids:
         logger.warning(
-            "%s: %d ids stand for several image files, such as %s: files of one id count as one image (see --id-field)",
+            "%s: %s, such as %s: files of one id count as one image (see --id-field)",
             pairs.path,
-            len(pairs.repeated_ids),
+            repeated_ids(pairs),
             pairs.repeated_ids[0],
         )
     return pairs

@@ -12,6 +12,7 @@ from alignfuse.data.readers.paths import is_web_address, local_path, place_under
 from alignfuse.data.readers.rows import Row, lookup
 from alignfuse.data.records import PairSet, Problem, ProblemKind, Record, TarMember
 from alignfuse.errors import UserError
+from alignfuse.wording import counted
 
 LONGEST_LIST = 100  # names in one message
 
@@ -168,7 +169,7 @@ class Assembler:
                 sought = f"no column {choice!r}" if choice else f"no column with the {role}s"
                 raise UserError(f"{path}: {sought}; {self._columns_found()}; name it with --{role}-field")
         reason = f"; the first problem: {self.problems[0]}" if self.problems else ""
-        raise UserError(f"{path}: no image-text pair in {self._rows:,} rows{reason}")
+        raise UserError(f"{path}: no image-text pair in {counted(self._rows, 'row')}{reason}")
 
     def _columns_found(self) -> str:
         shown = [

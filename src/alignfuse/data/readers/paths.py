@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from alignfuse.errors import UserError
+from alignfuse.wording import counted
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
@@ -69,7 +70,9 @@ def expand(path: DataPath) -> list[Path]:
         raise UserError(f"{text}: no such file or folder")
     missing = [name for name in names if not glob(name)]
     if missing:
-        raise UserError(f"{text}: {len(missing)} of {len(names)} files are missing, the first is {missing[0]}")
+        raise UserError(
+            f"{text}: missing are {len(missing)} of {counted(len(names), 'file')}, the first is {missing[0]}"
+        )
     return found
 
 

@@ -10,6 +10,7 @@ from alignfuse.data.readers.lines import utf8_lines
 from alignfuse.data.readers.rows import Layout, Row
 from alignfuse.data.records import Problem
 from alignfuse.errors import UserError
+from alignfuse.wording import counted
 
 if TYPE_CHECKING:
     from pyarrow import DataType
@@ -58,7 +59,8 @@ def _table_rows(path: Path, delimiter: str) -> Iterator[Row | Problem]:
             columns = [cell.strip() for cell in cells]
         elif any(cell.strip() for cell in cells[len(columns) :]):
             reason = (
-                f"{len(cells)} cells, {len(columns)} columns; a text that holds a {DELIMITERS[delimiter]} is quoted"
+                f"{counted(len(cells), 'cell')}, {counted(len(columns), 'column')}; "
+                f"a text that holds a {DELIMITERS[delimiter]} is quoted"
             )
             yield Problem(place, "unreadable row", reason)
         else:

@@ -31,7 +31,7 @@ from alignfuse.search.rerank import rerank_images, rerank_texts
 from alignfuse.search.sources import Sources, image_at
 from alignfuse.tasks.encoding import embed_images, embed_texts, inference, on_device
 from alignfuse.tasks.progress import Report, Stages
-from alignfuse.tasks.ranking import Score
+from alignfuse.tasks.ranking import Score, require_score
 from alignfuse.tasks.retrieval import RetrievalConfig, evaluate
 from alignfuse.tasks.retrieval_report import RetrievalReport
 from alignfuse.training.distributed import choose_device
@@ -140,7 +140,7 @@ class Pipeline:
     def match(self, images: FilesOrPixels, texts: Sequence[str]) -> list[Match]:
         """How well text i fits image i; a single image is compared with every text, a single text with every image."""
         require_list(images, "images")
-        require_list(texts, "texts")
+        require_texts(texts)
         count = max(len(images), len(texts))
         if len(images) not in (1, count) or len(texts) not in (1, count):
             raise UserError(
@@ -196,8 +196,13 @@ class Pipeline:
         A text among images, or an image among texts, is ranked by ITC and its `shortlist` re-ranked by `score`; within
         one kind there is ITC alone.
         """
-        if k < 1:
-            raise UserError(f"k is {k}: a search gives at least one result")
+        if not isinstance(query, str | Path):
+            raise UserError(f"a search is for one text, or for one image given as a Path, not for {query!r:.60}")
+        if isinstance(query, str):
+            require_texts([query])
+        require_score(score)
+        if k < 1 or shortlist < 1:
+            raise UserError(f"k is {k}, shortlist {shortlist}: a search looks for at least one result")
         kind: Kind = "image" if isinstance(query, Path) else "text"
         rerank = score != "itc" and kind != index.kind
         vector = self.embed_images([query]) if isinstance(query, Path) else self.embed_texts([query])
@@ -258,10 +263,7 @@ class Pipeline:
         return ImageBatches([as_source(image) for image in images], self.preprocessing, workers=workers)
 
     def _text_batches(self, texts: Sequence[str]) -> TextBatches:
-        require_list(texts, "texts")
-        for number, text in enumerate(texts, start=1):
-            if not isinstance(text, str):
-                raise UserError(f"text {number} is no str but {type(text).__name__}")
+        require_texts(texts)
         return TextBatches(texts, self.tokenizer)
 
     def _joined(
@@ -282,3 +284,13 @@ def require_list(items: object, what: str) -> None:
     if isinstance(items, str | bytes | Tensor) or not isinstance(items, Sequence):
         shown = " ".join(repr(items).split())
         raise UserError(f"give a list of {what}, also for a single one: [{shown:.60}]")
+
+
+def require_texts(texts: Sequence[str]) -> None:
+    """A list of texts that each hold something to compare."""
+    require_list(texts, "texts")
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise UserError(f"text {number} is no str but {type(text).__name__}")
+        if not text.strip():
+            raise UserError(f"text {number} is empty: there is nothing to compare")

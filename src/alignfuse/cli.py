@@ -354,11 +354,13 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Find images or texts: exact search, then re-ranking of the best."""
-    from alignfuse.api import load
+    from alignfuse.api import load, require_texts
     from alignfuse.search.sources import sources
 
     if (text is None) == (image is None):
         raise UserError('give one text or one --image to look for, as in: alignfuse search "a red boat" ...')
+    if text is not None:
+        require_texts([text])
     pipe = load(model, device=device)
     with progress() as bar:
         if (place / "ids.jsonl").is_file():
@@ -391,8 +393,9 @@ def match(
     as_json: Json = False,
 ) -> None:
     """How well texts fit an image: cosine, match score (logit), and the probability of a match."""
-    from alignfuse.api import load
+    from alignfuse.api import load, require_texts
 
+    require_texts(texts)
     found = load(model, device=device).match([image], texts)
     rows = [{"text": text, **fit._asdict()} for text, fit in zip(texts, found, strict=True)]
     lines = [

@@ -206,6 +206,14 @@ def test_match_gives_the_scores_of_the_pipeline(run: Run, scenes: Path, trained:
     assert [row["probability"] for row in rows] == pytest.approx([fit.probability for fit in expected], abs=1e-5)
 
 
+@pytest.mark.parametrize("text", ["", " \t"])
+def test_an_empty_text_is_refused_before_the_model_is_loaded(run: Run, tmp_path: Path, text: str) -> None:
+    for command in (("match", "boat.jpg", "a boat", text), ("search", text, "--in", "photos")):
+        outcome = run(*command, "--model", tmp_path)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "is empty: there is nothing to compare" in outcome.err
+
+
 def test_convert_makes_a_directory_that_loads(run: Run, shared: Path, tmp_path: Path) -> None:
     out = tmp_path / "albef"
     report = run("convert", "albef", shared / "parity/albef/pretrain/checkpoint.pth", out, "--json").json()

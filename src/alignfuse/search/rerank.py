@@ -10,7 +10,7 @@ from alignfuse.blocks.tokens import Text
 from alignfuse.search.index import Hit
 from alignfuse.systems.protocols import Fuses
 from alignfuse.tasks.encoding import inference, on_device
-from alignfuse.tasks.ranking import Score
+from alignfuse.tasks.ranking import Score, require_score
 from alignfuse.tasks.reranking import match_logits
 from alignfuse.tasks.token_store import Images
 
@@ -70,6 +70,7 @@ def _repeated(text: Text, count: int) -> Text:
 
 def _ordered(hits: Sequence[Hit], logits: Sequence[float], score: Score, itc_weight: float) -> list[Hit]:
     """The hits with their match logits, by the chosen score; equals keep their order."""
+    require_score(score)
     if len(hits) != len(logits):
         raise ValueError(f"{len(hits)} hits, but {len(logits)} inputs to re-rank them with")
     scored = [replace(hit, itm=logit) for hit, logit in zip(hits, logits, strict=True)]

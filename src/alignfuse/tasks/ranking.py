@@ -8,15 +8,22 @@ Shapes: Q queries, K shortlisted candidates, C candidates.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float32, Int, Int64
 from torch import Tensor
 
+from alignfuse.errors import UserError
 from alignfuse.metrics.ordering import NO_RANK, order_keys, ranks
 
 Score = Literal["itm", "itc+itm", "itc"]  # match logit (ALBEF); weighted cosine + match logit; cosine
+
+
+def require_score(score: str) -> None:
+    """UserError where there is no such score."""
+    if score not in get_args(Score):
+        raise UserError(f"there is no score {score!r}: choose one of {', '.join(get_args(Score))}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from alignfuse.metrics.ordering import best, order_keys, ranks, unpack
 from alignfuse.systems.protocols import Embeds, Fuses
 from alignfuse.tasks.encoding import embed_image_tokens, encode_texts, inference
 from alignfuse.tasks.progress import Report, Stages
-from alignfuse.tasks.ranking import Direction, Ranking, Score
+from alignfuse.tasks.ranking import Direction, Ranking, Score, require_score
 from alignfuse.tasks.reranking import match_pairs
 from alignfuse.tasks.retrieval_report import RetrievalReport, report
 from alignfuse.tasks.token_store import Images, ImageTokens, TextStore
@@ -39,6 +39,7 @@ class RetrievalConfig:
     scratch: Path | None = None  # folder for a file with the states of the texts; without it they stay in memory
 
     def __post_init__(self) -> None:
+        require_score(self.score)
         if self.k < 1:
             raise UserError(f"k is {self.k}: a shortlist holds at least one candidate")
 

@@ -1,5 +1,6 @@
 """A model directory in use: opened offline, files that do not belong together, lists and single items, scores."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from alignfuse.data.tokenizer import Tokenizer
 from alignfuse.errors import UserError
 from alignfuse.models.albef import ALBEF
 from alignfuse.recipes.albef import SIZES
+from alignfuse.search.sources import Sources
+from alignfuse.tasks.retrieval import RetrievalConfig
 from alignfuse.training import checkpoint
 from tests.shape_checks import no_shape_checks
 
@@ -144,9 +147,60 @@ def test_what_is_no_list_of_texts_or_images_is_refused(pipe: Pipeline) -> None:
             r"pixels .* not torch\.uint8 \[8, 8, 3\]",
         ),
         (lambda: pipe.evaluate_retrieval([], split="test"), "nothing to evaluate"),
+        (lambda: pipe.embed_texts(["a", " \n"]), "text 2 is empty"),
+        (lambda: pipe.match(pixels(1), [""]), "text 1 is empty"),
     ):
         with no_shape_checks(), pytest.raises(UserError, match=message):
             refused()
+
+
+def test_a_search_is_for_one_text_or_image_by_a_known_score(pipe: Pipeline) -> None:
+    index = pipe.embed(Sources(list(TEXTS), [{"caption": text} for text in TEXTS]))
+    assert len(pipe.search("a boat", index, k=2)) == 2
+    for query in (["a boat"], None, 3, b"a boat"):
+        with no_shape_checks(), pytest.raises(UserError, match="a search is for one text, or for one image given as a Path"):
+            pipe.search(query, index)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="text 1 is empty"):
+        pipe.search("  ", index)
+    with no_shape_checks():
+        for refused in (lambda: pipe.search("a", index, score="ITM"), lambda: RetrievalConfig(score="ITM")):  # type: ignore[arg-type]
+            with pytest.raises(UserError, match=r"no score 'ITM': choose one of itm, itc\+itm, itc"):
+                refused()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image_size": [4, 40]}, "image_size is 4 x 40 pixels, less than a patch of 8: write \\[32, 32\\]"),
+        ({"image_size": [0, 32]}, "image_size lies between 1 and 8192 pixels"),
+        ({"image_size": [32, 100_000]}, "image_size lies between 1 and 8192 pixels"),
+        ({"image_size": "large"}, "image_size must be a list of values"),
+        ({"image_size": [32]}, "image_size must be 2 values"),
+        ({"text": {"max_tokens": 1}}, "text: max_tokens must leave room"),
+        ({"text": {"max_tokens": 1000}}, "allows 1000 tokens"),
+        ({"imagesize": [32, 32]}, "did you mean 'image_size'"),
+        (None, "Expecting value"),
+    ],
+)
+def test_preprocessing_that_cannot_be_is_named(
+    folder: Path, tmp_path: Path, changes: dict[str, object] | None, message: str
+) -> None:
+    edited = shutil.copytree(folder, tmp_path / "edited")
+    file = edited / "preprocessing.json"
+    settings = json.loads(file.read_text())
+    file.write_text("no JSON" if changes is None else json.dumps({**settings, **changes}), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"preprocessing\.json.*{message}"):
+        alignfuse.load(edited)
+
+
+@pytest.mark.parametrize("changes", [{"embed_dim": 0}, {"embed_dim": "wide"}, {"width": 3}, {"text": {"layers": -1}}])
+def test_a_config_that_cannot_be_is_named(folder: Path, tmp_path: Path, changes: dict[str, object]) -> None:
+    edited = shutil.copytree(folder, tmp_path / "edited")
+    settings = json.loads((edited / "config.json").read_text())
+    settings["model"] |= changes
+    (edited / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"{edited / 'config.json'}: .*(embed_dim|width|layers)"):
+        alignfuse.load(edited)
 
 
 def test_a_damaged_model_directory_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -157,5 +211,5 @@ def test_a_damaged_model_directory_is_refused(folder: Path, tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"model\.safetensors: match_head\.bias holds NaN"):
         alignfuse.load(damaged)
     (damaged / "config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(UserError, match=r"config\.json: it holds no settings of a model"):
+    with pytest.raises(UserError, match=r"config\.json: holds no settings of a model"):
         alignfuse.load(damaged)

@@ -16,15 +16,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from alignfuse.config import from_dict, to_dict
-from alignfuse.convert.files import read_settings
+from alignfuse.blocks.vision import VisionConfig
+from alignfuse.config import to_dict
+from alignfuse.convert.run import model_config
 from alignfuse.data.batches import Image, ImageBatches, TextBatches, as_source
 from alignfuse.data.collate import default_workers
 from alignfuse.data.preprocessing import Preprocessing
 from alignfuse.data.records import Record
 from alignfuse.data.tokenizer import Tokenizer
 from alignfuse.errors import UserError, one_line
-from alignfuse.models.albef import ALBEF, ALBEFConfig
+from alignfuse.models.albef import ALBEF
 from alignfuse.search.fingerprint import fingerprint
 from alignfuse.search.index import Hit, Index, Kind, build, open_index
 from alignfuse.search.rerank import rerank_images, rerank_texts
@@ -57,11 +58,14 @@ def load(path: str | Path, *, device: str = "auto") -> "Pipeline":
     for name in ("config.json", "model.safetensors", "preprocessing.json"):
         if not (folder / name).is_file():
             raise UserError(f"{folder}: no {name} there; give the directory of a run, or its best/")
-    settings = read_settings(folder)
-    if "model" not in settings:
-        raise UserError(f"{folder / 'config.json'}: it holds no settings of a model")
-    config = from_dict(ALBEFConfig, settings["model"], where="model")
+    config = model_config(folder)
     preprocessing = Preprocessing.load(folder / "preprocessing.json")
+    image, size = config.image, preprocessing.image_size
+    if isinstance(image, VisionConfig) and min(size) < image.patch_size:
+        raise UserError(
+            f"{folder / 'preprocessing.json'}: image_size is {size[0]} x {size[1]} pixels, less than a patch of "
+            f"{image.patch_size}: write {list(image.image_size)}, the size that the model was trained with"
+        )
     if preprocessing.text.max_tokens > config.text.positions:
         raise UserError(
             f"{folder}: preprocessing.json allows {preprocessing.text.max_tokens} tokens, the model has "

@@ -214,6 +214,21 @@ def test_resuming_with_other_data_is_refused(records: list[Record], tmp_path: Pa
         train(records, tmp_path / "run", replace(CONFIG, batch_size=8), resume=True)
 
 
+def test_a_state_that_was_tampered_with_is_named(records: list[Record], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(records, out)
+    state = loop.checkpoint.load_state(out)
+    forged = [{key: value for key, value in state.items() if key != name} for name in state if name != "format"]
+    forged += [{**state, name: "x"} for name in state if name not in ("format", "scaler")]
+    forged += [{**state, "system": {}}, {**state, "optimizer": {"state": {}, "param_groups": []}}, {**state, "step": 13}]
+    for content in forged:
+        torch.save(content, out / "last" / "state.pt")
+        with pytest.raises(UserError, match=r"state\.pt does not fit this run \(.+\): remove it to begin the run anew"):
+            train(records, out, resume=True)
+    (out / "last" / "state.pt").unlink()
+    assert train(records, out, resume=True).finished
+
+
 def test_a_run_killed_before_its_first_checkpoint_begins_again(records: list[Record], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "loss": 5}\n{"st')

@@ -12,7 +12,7 @@ from alignfuse.config import from_dict
 from alignfuse.convert.files import read_settings, read_state
 from alignfuse.convert.report import LoadReport
 from alignfuse.convert.source import IMAGE_PARTS, TEXT_PARTS, Source
-from alignfuse.errors import UserError
+from alignfuse.errors import UserError, reading
 from alignfuse.models.albef import ALBEFConfig
 from alignfuse.state.queue import NO_TOKEN, UNKNOWN_ID, FeatureQueue, Keys
 from alignfuse.systems.albef import ALBEFSystem
@@ -24,8 +24,9 @@ def model_config(directory: Path) -> ALBEFConfig:
     """The sizes of the model in a run directory."""
     settings = read_settings(directory)
     if "model" not in settings:
-        raise UserError(f"{directory / 'config.json'}: missing or without the sizes of the model")
-    return from_dict(ALBEFConfig, settings["model"], where="model")
+        raise UserError(f"{directory / 'config.json'}: it is missing, or holds no settings of a model")
+    with reading(directory / "config.json"):
+        return from_dict(ALBEFConfig, settings["model"], where="model")
 
 
 def recognise(path: Path, state: dict[str, Tensor], *, parts: tuple[str, ...] = ("",)) -> Source | None:

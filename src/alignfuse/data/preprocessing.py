@@ -10,8 +10,10 @@ from torch import Tensor
 from alignfuse.config import from_dict, to_dict
 from alignfuse.data.images import resize
 from alignfuse.data.tokenizer import TokenizerConfig
-from alignfuse.errors import UserError
+from alignfuse.errors import reading
 from alignfuse.files import replace_file
+
+MOST_PIXELS = 8192  # of a side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +24,8 @@ class Preprocessing:
     text: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     def __post_init__(self) -> None:
-        if min(self.image_size) < 1:
-            raise ValueError(f"image_size must be positive, not {self.image_size}")
+        if not all(1 <= side <= MOST_PIXELS for side in self.image_size):
+            raise ValueError(f"image_size lies between 1 and {MOST_PIXELS} pixels, not {self.image_size}")
 
     def __call__(self, image: UInt8[Tensor, "3 H W"]) -> UInt8[Tensor, "3 h w"]:
         """The whole image squashed to the size, as ALBEF evaluates: nothing is cut off."""
@@ -37,7 +39,5 @@ class Preprocessing:
     @classmethod
     def load(cls, path: Path) -> "Preprocessing":
         """Read from JSON; a file that is missing or wrong is a `UserError`."""
-        try:
+        with reading(path):
             return from_dict(cls, json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: {error}") from error

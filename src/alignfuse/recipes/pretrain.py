@@ -26,7 +26,7 @@ from alignfuse.data.records import Record
 from alignfuse.data.sampler import EpochSampler
 from alignfuse.data.splits import split_records
 from alignfuse.data.tokenizer import Tokenizer, TokenizerConfig
-from alignfuse.errors import UserError
+from alignfuse.errors import UserError, reading
 from alignfuse.models.albef import ALBEF, ALBEFConfig
 from alignfuse.systems.albef import ALBEFSystem, ALBEFTraining, Objective
 from alignfuse.tasks.retrieval import RetrievalConfig
@@ -154,7 +154,8 @@ def stored(out: Path) -> PretrainRun:
     settings = read_settings(out)
     if "training" not in settings:
         raise UserError(f"{out}: no config.json of a run there; nothing to resume")
-    return from_dict(PretrainRun, settings)
+    with reading(out / "config.json"):
+        return from_dict(PretrainRun, settings)
 
 
 def build(run: PretrainRun, resumed: Path | None = None) -> tuple[PretrainRun, Parts]:

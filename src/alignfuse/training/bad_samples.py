@@ -64,4 +64,4 @@ class BadSamples:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self.seen, self.count = state["seen"], state["count"]
+        self.seen, self.count = int(state["seen"]), int(state["count"])

@@ -55,17 +55,22 @@ def prepare(out: Path, *, resume: bool = False, overwrite: bool = False) -> None
 
 def save_state(out: Path, state: Mapping[str, Any]) -> None:
     """Replace `last/`. The state is made of dictionaries, lists, texts, numbers and tensors."""
-    replace_file(out / "last" / "state.pt", lambda path: torch.save({"format": FORMAT, **state}, path))
+    replace_file(state_file(out), lambda path: torch.save({"format": FORMAT, **state}, path))
+
+
+def state_file(out: Path) -> Path:
+    """Where the state of a run stands."""
+    return out / "last" / "state.pt"
 
 
 def has_state(out: Path) -> bool:
     """Whether there is anything to go on from."""
-    return (out / "last" / "state.pt").is_file()
+    return state_file(out).is_file()
 
 
 def load_state(out: Path) -> dict[str, Any]:
     """What `save_state` wrote, on the CPU."""
-    path = out / "last" / "state.pt"
+    path = state_file(out)
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what torch raises depends on where the file is damaged

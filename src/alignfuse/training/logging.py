@@ -63,8 +63,8 @@ class Window:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self.steps = state["steps"]
-        self.means = {name: Mean(*mean) for name, mean in state["means"].items()}
+        self.steps = int(state["steps"])
+        self.means = {name: Mean(*map(float, mean)) for name, mean in state["means"].items()}
 
 
 def _board(out: Path, step: int) -> Any:

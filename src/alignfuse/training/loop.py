@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from torch import nn
@@ -276,21 +276,34 @@ class _Run:
     def restore(self) -> None:
         """Go on from `last/`."""
         state = checkpoint.load_state(self.out)
+        try:
+            self._require_same_data(state)
+            self._take(state)
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            what = f"no {error}" if isinstance(error, KeyError) else one_line(error)
+            raise UserError(
+                f"{checkpoint.state_file(self.out)} does not fit this run ({what}): remove it to begin the run anew"
+            ) from error
+        distributed.say(f"resuming {self.out} after step {self.step}")
+
+    def _require_same_data(self, state: Mapping[str, Any]) -> None:
+        """The position in the data is a number of steps, which means nothing in other data."""
         for name, now in (("samples", self.data.samples), ("updates", self.data.updates)):
-            if state[name] != now:
+            if int(state[name]) != now:
                 raise UserError(
                     f"{self.out} had {state[name]} {name} per epoch and there are {now} now: resume with the same data "
                     "and the same batch_size x accumulation x processes"
                 )
-        try:
-            self.module.load_state_dict(state["system"])
-            self.optimizer.load_state_dict(state["optimizer"])
-        except (RuntimeError, ValueError) as error:
-            raise UserError(f"the checkpoint in {self.out} does not fit this model: {one_line(error)}") from error
+        if not 0 <= int(state["step"]) <= self.total:
+            raise ValueError(f"it is after step {state['step']} of {self.total}")
+
+    def _take(self, state: Mapping[str, Any]) -> None:
+        """The state of a run as `_save` wrote it."""
+        self.module.load_state_dict(state["system"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.updater.scaler.load_state_dict(state["scaler"])
         self.window.restore(state["window"])
         self.bad.restore(state["bad"])
-        self.watch.steps = state["watch"]
-        self.step, self.validated, self.best = state["step"], state["validated"], state["best"]
-        self.log_size = state["log_size"]
-        distributed.say(f"resuming {self.out} after step {self.step}")
+        self.watch.steps, self.log_size = int(state["watch"]), int(state["log_size"])
+        self.step, self.validated = int(state["step"]), int(state["validated"])
+        self.best = None if state["best"] is None else float(state["best"])

@@ -8,7 +8,8 @@ import torch
 
 from alignfuse.data.ids import Identities, normalised
 from alignfuse.data.records import Record
-from alignfuse.data.splits import split_records
+from alignfuse.data.splits import choose_split, split_records
+from alignfuse.errors import UserError
 
 
 def record(identity: str, *captions: str, split: str | None = None, file: str | None = None) -> Record:
@@ -60,6 +61,26 @@ def test_small_sets_hold_out_at_least_one(count: int) -> None:
 def test_a_single_image_trains_and_nothing_may_be_held_out() -> None:
     assert set(split_records([record("only")])) == {"train"}
     assert set(split_records([record("a"), record("b")], held_out=0.0)) == {"train"}
+
+
+def test_a_split_is_chosen_by_name_or_test_before_val() -> None:
+    divided = [record("a"), record("b", split="val"), record("c", split="test")]
+    assert [choose_split(divided, name)[0] for name in (None, "val", "dev", "all")] == ["test", "val", "val", "all"]
+    assert ids(choose_split(divided)[1]) == ["c"]
+    with pytest.raises(UserError, match=r"no split 'nosuch' in the data; it holds train \(1 image\), val \(1 image\)"):
+        choose_split(divided, "nosuch")
+
+
+def test_data_without_splits_has_train_val_and_all() -> None:
+    records = [record(str(number)) for number in range(100)]
+    for share in (0.05, 0.2):
+        splits = split_records(records, held_out=share)
+        for name, expected in ((None, "val"), ("val", "val"), ("train", "train")):
+            assert choose_split(records, name, held_out=share) == (expected, splits[expected])
+    assert choose_split(records, "all") == ("all", records)
+    for name in ("nosuch", "test"):
+        with pytest.raises(UserError, match=rf"no split '{name}' in the data, which has no split column; it holds .*all"):
+            choose_split(records, name)
 
 
 def test_files_of_one_id_stay_together() -> None:

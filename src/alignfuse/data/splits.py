@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from alignfuse.data.records import Record
 from alignfuse.errors import UserError
+from alignfuse.wording import counted
 
 # Spellings of the usual splits. `restval` is the part of COCO's validation images that Karpathy's split trains on.
 SPELLINGS = {
@@ -20,7 +21,10 @@ SPELLINGS = {
 }
 
 
-def split_records(records: Iterable[Record], *, held_out: float = 0.05) -> dict[str, list[Record]]:
+HELD_OUT = 0.05  # share of the images that are kept for validation where the data has no splits
+
+
+def split_records(records: Iterable[Record], *, held_out: float = HELD_OUT) -> dict[str, list[Record]]:
     """Records by split, in data order: "train", "val", "test" and whatever else the data names.
 
     A split column is honoured as it stands; a record without a value then belongs to "train". Where no record has a
@@ -39,20 +43,25 @@ def split_records(records: Iterable[Record], *, held_out: float = 0.05) -> dict[
     return splits
 
 
-def choose_split(records: Sequence[Record], name: str | None = None) -> tuple[str, list[Record]]:
+def choose_split(
+    records: Sequence[Record], name: str | None = None, *, held_out: float = HELD_OUT
+) -> tuple[str, list[Record]]:
     """One split and what it is called: the one named, "all" of them, or without a name test, else val.
 
-    Data without splits: "train" and "val" are the parts that `split_records` makes, any other name means all of it.
-    Raises UserError for a split that is not there.
+    Data without splits has the parts that `split_records` makes of it: a model is measured with the share `held_out`
+    that it was trained with. Raises UserError for a split that is not there.
     """
-    divided = any(record.split is not None for record in records)
-    if name == "all" or (name is not None and not divided and _canonical(name) not in ("train", "val")):
+    if name == "all":
         return name, list(records)
-    splits = split_records(records)
+    splits = split_records(records, held_out=held_out)
     chosen = _canonical(name) if name is not None else next((s for s in ("test", "val") if s in splits), "test")
     if chosen not in splits:
-        found = ", ".join(f"{split} ({len(members)} images)" for split, members in splits.items())
-        raise UserError(f"no split {chosen!r} in the data; it holds {found}, and all")
+        divided = any(record.split is not None for record in records)
+        found = ", ".join(f"{split} ({counted(len(members), 'image')})" for split, members in splits.items())
+        raise UserError(
+            f"no split {chosen!r} in the data{'' if divided else ', which has no split column'}; it holds {found}, and "
+            "all"
+        )
     return chosen, splits[chosen]
 
 

@@ -276,11 +276,12 @@ def evaluate_retrieval(
 ) -> None:
     """Recall of image-to-text and text-to-image retrieval, by ITC alone and re-ranked by ITM.
 
-    Data without a split column: val and train are the parts that pretraining makes of it, any other name means all.
+    Data without a split column: val and train are the parts that the pretraining of the model made of it.
     """
     from alignfuse.api import load
     from alignfuse.data.readers import read_pairs
     from alignfuse.data.splits import choose_split
+    from alignfuse.recipes.pretrain import held_out_share
     from alignfuse.tasks.retrieval import RetrievalConfig
 
     pairs = read_pairs(
@@ -291,7 +292,7 @@ def evaluate_retrieval(
         id_field=id_field,
         split_field=split_field,
     )
-    name, records = choose_split(pairs.records, split)
+    name, records = choose_split(pairs.records, split, held_out=held_out_share(model))
     config = RetrievalConfig(k=k, score=score)
     pipe = load(model, device=device)
     with progress() as bar:

@@ -13,6 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 import alignfuse
+from alignfuse.data.readers import read_pairs
+from alignfuse.data.splits import split_records
 from alignfuse.data.tokenizer import Tokenizer
 from tests.cli.conftest import SETTINGS, Run
 
@@ -135,6 +137,25 @@ def test_evaluation_on_a_split_that_is_not_there(run: Run, scenes: Path, trained
     outcome = run("evaluate", "retrieval", "--model", trained, "--data", scenes, "--split", "tset")
     assert outcome.code == 2
     assert "train (24 images), val (2 images), test (2 images)" in outcome.err
+
+
+def test_pairs_without_splits_are_cut_as_in_training(run: Run, scenes: Path, trained: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in scenes.read_text(encoding="utf-8").splitlines()]
+    plain = scenes.with_name("plain.jsonl")
+    plain.write_text("".join(json.dumps({**row, "split": None}) + "\n" for row in rows), encoding="utf-8")
+    settings = json.loads((trained / "config.json").read_text(encoding="utf-8"))
+    model = shutil.copytree(trained, tmp_path / "model")
+    records = read_pairs(plain).records
+    for share in (0.0, 0.05, 0.3):
+        settings["data"]["held_out"] = share
+        (model / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+        val = split_records(records, held_out=share).get("val", [])
+        outcome = run("evaluate", "retrieval", "--model", model, "--data", plain, "--k", 1, "--json")
+        if val:
+            assert (outcome.json()["split"], outcome.json()["counts"]["images"]) == ("val", len(val))
+        else:
+            assert f"no split 'test' in the data, which has no split column; it holds train ({IMAGES} im" in outcome.err
+    assert run("evaluate", "retrieval", "--model", model, "--data", plain, "--split", "tset").code == 2
 
 
 def test_search_in_an_embedding_file_equals_search_in_the_pairs(

@@ -24,7 +24,7 @@ from alignfuse.data.preprocessing import Preprocessing
 from alignfuse.data.readers import read_pairs
 from alignfuse.data.records import Record
 from alignfuse.data.sampler import EpochSampler
-from alignfuse.data.splits import split_records
+from alignfuse.data.splits import HELD_OUT, split_records
 from alignfuse.data.tokenizer import Tokenizer, TokenizerConfig
 from alignfuse.errors import UserError, reading
 from alignfuse.models.albef import ALBEF, ALBEFConfig
@@ -51,7 +51,7 @@ class DataConfig:
     caption_field: str | None = None
     id_field: str | None = None
     split_field: str | None = None
-    held_out: float = 0.05  # share of the images kept for validation where the data has no splits
+    held_out: float = HELD_OUT  # share of the images kept for validation where the data has no splits
 
     def __post_init__(self) -> None:
         if not 0 <= self.held_out < 1:
@@ -158,8 +158,15 @@ def stored(out: Path) -> PretrainRun:
         return from_dict(PretrainRun, settings)
 
 
-def build(run: PretrainRun, resumed: Path | None = None) -> tuple[PretrainRun, Parts]:
-    """The run with every setting resolved, and its parts. A resumed run keeps its tokenizer and loads no start."""
+def held_out_share(folder: Path) -> float:
+    """Which share of images without splits the model of a directory was not trained on; a converted one: the usual."""
+    settings = read_settings(folder)
+    with reading(folder / "config.json"):
+        return from_dict(DataConfig, settings["data"], where="data").held_out if "data" in settings else HELD_OUT
+
+
+def collect(run: PretrainRun, resumed: Path | None = None) -> Corpus:
+    """Read the pairs, choose the tokenizer, look for captions that do not fit. A resumed run keeps its tokenizer."""
     splits = read_splits(run.data)
     train = splits.get("train", [])
     if not train:

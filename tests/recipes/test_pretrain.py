@@ -14,11 +14,13 @@ from alignfuse.config import override
 from alignfuse.data.tokenizer import Tokenizer, TokenizerConfig
 from alignfuse.errors import UserError
 from alignfuse.recipes import albef
+from alignfuse.recipes.budget import measure
 from alignfuse.recipes.pretrain import (
     DataConfig,
     PretrainRun,
     StartConfig,
     build,
+    collect,
     execute,
     fitting_queue,
     fitting_sizes,
@@ -139,6 +141,22 @@ def test_overwriting_waits_until_the_new_run_is_in_order(data: DataConfig, earli
     with pytest.raises(UserError, match="--yes"):
         execute(albef.pretrain(data, size="base"), out, overwrite=True, device="cpu")
     assert (out / "model.safetensors").read_bytes() == (earlier / "model.safetensors").read_bytes()
+
+
+def test_a_run_that_was_measured_begins_as_one_that_was_not(data: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it shares with the measurement was made once: its pairs and its tokenizer."""
+    run = albef.debug(data)
+    expected = build(run)[1]
+    corpus = collect(run)
+    for slow in ("read_pairs", "choose_tokenizer"):
+        monkeypatch.setattr(f"alignfuse.recipes.pretrain.{slow}", None)
+    measure(run, corpus, steps=1, device="cpu")
+    found = build(run, corpus=corpus)[1]
+    for name, tensor in expected.system.state_dict().items():
+        assert torch.equal(found.system.state_dict()[name], tensor), name
+    one, other = (next(parts.loader.groups(0, 1))[0].batch for parts in (expected, found))
+    assert torch.equal(one.images, other.images) and torch.equal(one.text.ids, other.text.ids)
+    assert found.held_out == expected.held_out
 
 
 def test_data_without_anything_to_train_on_says_what_it_holds(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
 
-from alignfuse.recipes.pretrain import PretrainRun, build, validation
+from alignfuse.recipes.pretrain import Corpus, PretrainRun, build, validation
 from alignfuse.systems.protocols import Clock
 from alignfuse.training import distributed
 from alignfuse.training.optimizer import make_optimizer
@@ -29,11 +29,11 @@ class Pace(NamedTuple):
         return max(1, int(seconds / (self.step + self.validation / self.updates)))
 
 
-def measure(run: PretrainRun, *, steps: int = 12, device: str = "auto") -> Pace:
-    """Build the run, make a few steps and one validation, and throw all of it away."""
+def measure(run: PretrainRun, corpus: Corpus, *, steps: int = 12, device: str = "auto") -> Pace:
+    """Build the run, make a few steps and one validation, and throw all of it away but the corpus."""
     with distributed.processes(device) as place:
         with _silence():
-            resolved, parts = build(run)
+            resolved, parts = build(run, corpus=corpus)
         training = resolved.training
         system = parts.system.to(place).train()
         updater = Updater(

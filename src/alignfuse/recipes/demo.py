@@ -24,7 +24,7 @@ from alignfuse.recipes import albef, budget
 from alignfuse.recipes.demo_config import DemoConfig
 from alignfuse.recipes.demo_evaluation import Findings, HeldOut, find
 from alignfuse.recipes.demo_report import document
-from alignfuse.recipes.pretrain import DataConfig, PretrainRun, execute, read_splits, stored
+from alignfuse.recipes.pretrain import Corpus, DataConfig, PretrainRun, collect, execute, read_splits, stored
 from alignfuse.search.index import Hit
 from alignfuse.training import checkpoint
 from alignfuse.training.progress import duration
@@ -161,8 +161,13 @@ def train(out: Path, config: DemoConfig, device: str) -> PretrainRun:
     """Pretrain in `out` for about the minutes that are given, or go on with the run that is there."""
     resume = (out / "config.json").is_file()
     planned = plan(out / "world" / "pairs.jsonl", config)
-    run = replace(stored(out), data=planned.data) if resume else within_budget(planned, config, device)
-    result = execute(run, out, resume=resume, overwrite=not resume, device=device)
+    if resume:
+        run = replace(stored(out), data=planned.data)
+        result = execute(run, out, resume=True, device=device)
+    else:
+        corpus = collect(planned)
+        run = within_budget(planned, corpus, config, device)
+        result = execute(run, out, overwrite=True, device=device, corpus=corpus)
     if not result.finished:
         raise UserError(f"the demo was stopped after step {result.step}; alignfuse demo --out {out} --resume goes on")
     return run
@@ -181,9 +186,9 @@ def plan(pairs: Path, config: DemoConfig) -> PretrainRun:
     )
 
 
-def within_budget(run: PretrainRun, config: DemoConfig, device: str) -> PretrainRun:
+def within_budget(run: PretrainRun, corpus: Corpus, config: DemoConfig, device: str) -> PretrainRun:
     """The run with as many steps as fit into the minutes, by the time that a few steps take here."""
-    pace = budget.measure(run, steps=config.measured_steps, device=device)
+    pace = budget.measure(run, corpus, steps=config.measured_steps, device=device)
     steps = min(config.most_steps, max(config.fewest_steps, pace.steps(60 * config.minutes)))
     logger.info(
         "%s: %.3f s a step, %.1f s a validation after each %d, %g minutes to use (%d to %d steps)",

@@ -110,6 +110,15 @@ READERS: dict[str, set[Objective]] = {  # the objectives that read a part of the
 }
 
 
+class Corpus(NamedTuple):
+    """The pairs of a run, and what splits and tells apart their captions: the slow part of building one."""
+
+    train: list[Record]
+    held_out: list[Record]
+    tokenizer: Tokenizer
+    identities: Identities
+
+
 class Parts(NamedTuple):
     """What a run is made of."""
 
@@ -128,15 +137,16 @@ def execute(
     overwrite: bool = False,
     yes: bool = False,
     device: str = "auto",
+    corpus: Corpus | None = None,
 ) -> Result:
     """Train, and leave the run in `out`. `yes` lets a large model train on a CPU.
 
-    To resume, give the run that `stored` reads from `out`.
+    To resume, give the run that `stored` reads from `out`. `corpus` is the run's where it was collected before.
     """
     with distributed.processes(device) as place:
         if distributed.is_main():
             checkpoint.refuse_occupied(out, resume=resume, overwrite=overwrite)
-        resolved, parts = build(run, out if resume else None)
+        resolved, parts = build(run, out if resume else None, corpus=corpus)
         refuse_large_on_cpu(parts.system, place, yes=yes)
         if distributed.is_main() and not resume:  # not before all of the new run is known to be in order
             checkpoint.prepare(out, overwrite=overwrite)
@@ -174,18 +184,26 @@ def collect(run: PretrainRun, resumed: Path | None = None) -> Corpus:
     tokenizer = choose_tokenizer(run, train, resumed)
     captions = [(caption, record.row) for record in train for caption in record.captions]
     tokenizer.count_long([caption for caption, _ in captions], rows=[row for _, row in captions])
+    return Corpus(train, splits.get("val", []), tokenizer, Identities.of(train))
+
+
+def build(
+    run: PretrainRun, resumed: Path | None = None, *, corpus: Corpus | None = None
+) -> tuple[PretrainRun, Parts]:
+    """The run with every setting resolved, and its parts, new each time. A resumed run loads no start."""
+    train, held_out, tokenizer, identities = corpus or collect(run, resumed)
     model_config = fitting_sizes(run, tokenizer)
     objective = replace(run.objective, queue_size=fitting_queue(run.objective.queue_size, len(train)))
     run = replace(run, model=model_config, objective=objective)
 
     seed_everything(run.training.seed)
-    identities = Identities.of(train)
     system = ALBEFSystem(
         new_model(run.model),
         run.objective,
         mask_id=tokenizer.mask_id,
         special_ids=tokenizer.special_ids,
         shared_pairs=identities.shared,
+        max_tokens=run.text.max_tokens,
     )
     if resumed is None:
         load_start(system, run.start, tokenizer)
@@ -202,7 +220,7 @@ def collect(run: PretrainRun, resumed: Path | None = None) -> Corpus:
         world_size=distributed.world_size(),
     )
     loader = PairLoader(dataset, sampler, tokenizer, workers=run.training.workers)
-    return run, Parts(system, loader, tokenizer, preprocessing, splits.get("val", []))
+    return run, Parts(system, loader, tokenizer, preprocessing, held_out)
 
 
 def read_splits(data: DataConfig) -> dict[str, list[Record]]:

@@ -1,7 +1,10 @@
 """What a run prints, logs, keeps and refuses."""
 
+import itertools
 import json
 import logging
+import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from alignfuse.data.batch import Batch
 from alignfuse.data.records import Record
 from alignfuse.errors import UserError
 from alignfuse.systems.protocols import Loss, Step
@@ -58,6 +62,56 @@ def test_a_run_says_what_it_will_take_before_it_begins(
     assert said[3].startswith("disk: up to ")
     assert said[4].startswith("step 1/12  epoch 0.2  loss ")
     assert "pairs/s" in said[-1] and "left" in said[-1]
+
+
+class Slow(FakeSystem):
+    """A step takes so many seconds, in turn; the first real step ends the run."""
+
+    def __init__(self, *seconds: float) -> None:
+        super().__init__(make_tokenizer())
+        self.seconds, self.rehearsals = itertools.cycle(seconds), 0
+
+    def teach(self, batch: Batch) -> object:  # type: ignore[override]
+        self.rehearsals += 1
+        time.sleep(next(self.seconds))
+        return super().teach(batch)
+
+    def before_step(self) -> None:
+        raise UserError("rehearsed enough")
+
+
+def test_the_time_is_that_of_a_step_that_is_warm(
+    records: list[Record], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match="rehearsed enough"):
+        train(records, tmp_path / "run", replace(CONFIG, epochs=10), Slow(1.5, 0.0, 0.0, 0.0, 0.0, 0.0))
+    found = re.search(r"at ([\d.]+) s a step", capsys.readouterr().err)
+    assert found is not None and float(found[1]) < 0.9
+
+
+@pytest.mark.parametrize(("patience", "steps", "rehearsals"), [(0.0, 400, 1), (99.0, 400, 24), (99.0, 12, 2)])
+def test_a_few_seconds_are_enough_for_the_estimate(
+    records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: float, steps: int, rehearsals: int
+) -> None:
+    monkeypatch.setattr("alignfuse.training.estimate.PATIENCE", patience)
+    system = Slow(0.001)
+    with pytest.raises(UserError, match="rehearsed enough"):
+        train(records, tmp_path / "run", replace(CONFIG, steps=steps), system)
+    assert system.rehearsals == rehearsals
+
+
+def test_the_estimate_does_not_touch_training(
+    records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(CONFIG, epochs=10)
+    rehearsed = FakeSystem(make_tokenizer())
+    train(records, tmp_path / "rehearsed", config, rehearsed)
+    plain = FakeSystem(make_tokenizer())
+    monkeypatch.setattr(loop._Run, "_rehearsed", lambda self, first, groups: ([first], 0.0))
+    train(records, tmp_path / "plain", config, plain)
+    one, other = ([{**line, "samples_per_second": 0} for line in lines(tmp_path / n)] for n in ("rehearsed", "plain"))
+    assert len(one) == 60 and one == other
+    assert all(torch.equal(tensor, plain.state_dict()[name]) for name, tensor in rehearsed.state_dict().items())
 
 
 def test_the_log_holds_rates_and_means(records: list[Record], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from alignfuse.errors import UserError
 from alignfuse.training.progress import duration
 from alignfuse.wording import counted
 
+REHEARSALS, PATIENCE = 24, 2.0  # steps that are made for the estimate at most, and seconds until no more is begun
 LARGE = 50_000_000  # trainable parameters beyond which a CPU is the wrong machine
 
 

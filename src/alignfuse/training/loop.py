@@ -6,6 +6,7 @@ that was killed and resumed gives the losses of one that was not, bit for bit on
 
 import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -203,21 +204,41 @@ class _Run:
         first = next(groups, None)
         if first is None or self._errors(first):
             return groups if first is None else itertools.chain([first], groups)
-        began = time.monotonic()
-        self.updater.rehearse([part.batch for part in first], self._clock())
-        ahead = list(itertools.islice(groups, 1))  # what the loader needs beyond the time of a step
+        read, seconds = self._rehearsed(first, groups)
         lines = estimate.describe(
             self.module,
             self.out,
             steps=self.total - self.step,
             updates=self.data.updates,
             samples=self.data.samples,
-            seconds=time.monotonic() - began,
+            seconds=seconds,
         )
         for line in lines:
             distributed.say(line)
         self.mark = time.monotonic()
-        return itertools.chain([first], ahead, groups)
+        return itertools.chain(read, groups)
+
+    def _rehearsed(self, first: list[Loaded], groups: Iterator[list[Loaded]]) -> tuple[list[list[Loaded]], float]:
+        """What was read meanwhile, and the seconds of a step with its data.
+
+        The first rehearsals are slow, as all that is made once is made there, and find data that was read ahead: the
+        median of the second half counts. They end after a few seconds, so that no large step is made many times, nor a
+        second time where the first took so long that its surplus is small.
+        """
+        read, seconds, began = [first], list[float](), time.monotonic()
+        for _ in range(min(estimate.REHEARSALS, max(2, (self.total - self.step) // 10))):
+            start = time.monotonic()
+            self.updater.rehearse([part.batch for part in read[-1]], self._clock())
+            following = next(groups, None)
+            seconds.append(time.monotonic() - start)
+            if following is None:
+                break
+            read.append(following)
+            patience = estimate.PATIENCE if len(seconds) > 1 else 10 * estimate.PATIENCE
+            late = time.monotonic() - began > patience
+            if distributed.total_counts({"late": int(late)})["late"] or self._errors(following):
+                break
+        return read, statistics.median(seconds[len(seconds) // 2 :])
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 

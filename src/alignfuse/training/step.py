@@ -105,8 +105,10 @@ class Updater:
         return means
 
     def rehearse(self, batches: Sequence[Batch], clock: Clock) -> None:
-        """The work of a step without its effect."""
-        self._accumulate(batches, self.terms(batches), clock)
+        """The work of a step without its effect, up to the numbers on the host: what moves weights is left out."""
+        terms = distributed.total_counts(self.terms(batches))
+        tally = self._accumulate(batches, terms, clock)
+        self._report(tally, terms, self._clip())
         self.optimizer.zero_grad(set_to_none=True)
 
     def _accumulate(self, batches: Sequence[Batch], terms: Mapping[str, int], clock: Clock) -> Tally:

@@ -158,7 +158,10 @@ def test_a_search_is_for_one_text_or_image_by_a_known_score(pipe: Pipeline) -> N
     index = pipe.embed(Sources(list(TEXTS), [{"caption": text} for text in TEXTS]))
     assert len(pipe.search("a boat", index, k=2)) == 2
     for query in (["a boat"], None, 3, b"a boat"):
-        with no_shape_checks(), pytest.raises(UserError, match="a search is for one text, or for one image given as a Path"):
+        with (
+            no_shape_checks(),
+            pytest.raises(UserError, match="a search is for one text, or for one image given as a Path"),
+        ):
             pipe.search(query, index)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="text 1 is empty"):
         pipe.search("  ", index)
@@ -211,5 +214,5 @@ def test_a_damaged_model_directory_is_refused(folder: Path, tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"model\.safetensors: match_head\.bias holds NaN"):
         alignfuse.load(damaged)
     (damaged / "config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(UserError, match=r"config\.json: holds no settings of a model"):
+    with pytest.raises(UserError, match=r"config\.json: .*holds no settings of a model"):
         alignfuse.load(damaged)

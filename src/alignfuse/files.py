@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -27,7 +27,8 @@ def replace_files(writers: Mapping[Path, Write]) -> None:
             _write_partial(partials[path], write)
         except (OSError, RuntimeError, SafetensorError) as error:  # torch reports a full disk as RuntimeError
             for partial in partials.values():
-                partial.unlink(missing_ok=True)
+                with suppress(OSError):
+                    partial.unlink()
             raise _cannot_write(path, error, "; what stood there is kept" if path.exists() else "") from error
     with writing(next(iter(writers))):
         for path, partial in partials.items():
@@ -64,14 +65,9 @@ def _cannot_write(path: Path, error: Exception, kept: str = "") -> UserError:
 
 def require_folder(path: Path) -> None:
     """UserError where no folder can be made and written into at `path`. Leaves nothing behind."""
-    place = _existing(path)
-    if not place.is_dir():
-        below = "" if place == path.absolute() else f", so {path} cannot be made"
-        raise UserError(f"{place} is a file{below}: give a directory")
-    try:
-        tempfile.TemporaryFile(dir=place).close()
-    except OSError as error:
-        raise UserError(f"cannot write into {place} ({error.strerror}): choose another place than {path}") from error
+    if os.path.exists(path) and not path.is_dir():
+        raise UserError(f"{path} is a file: give a directory")
+    _require_room(path)
 
 
 def require_empty(path: Path, *, remedy: str, overwrite: bool = False) -> None:
@@ -87,7 +83,18 @@ def require_new(path: Path, *, remedy: str, overwrite: bool = False) -> None:
         raise UserError(f"{path} is a folder: give the name of a file")
     if os.path.lexists(path) and not overwrite:
         raise UserError(f"{path} exists: {remedy}")
-    require_folder(path.parent)
+    _require_room(path.absolute().parent, path)
+
+
+def _require_room(folder: Path, path: Path | None = None) -> None:
+    """UserError where `path`, the folder or something in it, cannot be made."""
+    place, path = _existing(folder), path or folder
+    if not place.is_dir():
+        raise UserError(f"{place} is a file, so {path} cannot be made: choose another place")
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise UserError(f"cannot write into {place} ({error.strerror}): choose another place than {path}") from error
 
 
 def _existing(path: Path) -> Path:

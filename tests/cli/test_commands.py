@@ -58,7 +58,7 @@ def test_a_file_that_cannot_be_written_is_a_mistake_too(run: Run, tmp_path: Path
     outcome = run("world", "export", tmp_path / "file" / "below", "--count", "1")
     assert outcome.code == 2
     below = tmp_path / "file" / "below"
-    assert outcome.err == f"error: {tmp_path / 'file'} is a file, so {below} cannot be made: give a directory\n"
+    assert outcome.err == f"error: {tmp_path / 'file'} is a file, so {below} cannot be made: choose another place\n"
 
 
 WRITERS = {  # each command that writes, up to the place it writes to, and where its work begins

@@ -79,7 +79,9 @@ def test_data_without_splits_has_train_val_and_all() -> None:
             assert choose_split(records, name, held_out=share) == (expected, splits[expected])
     assert choose_split(records, "all") == ("all", records)
     for name in ("nosuch", "test"):
-        with pytest.raises(UserError, match=rf"no split '{name}' in the data, which has no split column; it holds .*all"):
+        with pytest.raises(
+            UserError, match=rf"no split '{name}' in the data, which has no split column; it holds .*all"
+        ):
             choose_split(records, name)
 
 

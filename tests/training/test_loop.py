@@ -274,7 +274,11 @@ def test_a_state_that_was_tampered_with_is_named(records: list[Record], tmp_path
     state = loop.checkpoint.load_state(out)
     forged = [{key: value for key, value in state.items() if key != name} for name in state if name != "format"]
     forged += [{**state, name: "x"} for name in state if name not in ("format", "scaler")]
-    forged += [{**state, "system": {}}, {**state, "optimizer": {"state": {}, "param_groups": []}}, {**state, "step": 13}]
+    forged += [
+        {**state, "system": {}},
+        {**state, "optimizer": {"state": {}, "param_groups": []}},
+        {**state, "step": 13},
+    ]
     for content in forged:
         torch.save(content, out / "last" / "state.pt")
         with pytest.raises(UserError, match=r"state\.pt does not fit this run \(.+\): remove it to begin the run anew"):

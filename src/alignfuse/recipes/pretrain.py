@@ -187,9 +187,7 @@ def collect(run: PretrainRun, resumed: Path | None = None) -> Corpus:
     return Corpus(train, splits.get("val", []), tokenizer, Identities.of(train))
 
 
-def build(
-    run: PretrainRun, resumed: Path | None = None, *, corpus: Corpus | None = None
-) -> tuple[PretrainRun, Parts]:
+def build(run: PretrainRun, resumed: Path | None = None, *, corpus: Corpus | None = None) -> tuple[PretrainRun, Parts]:
     """The run with every setting resolved, and its parts, new each time. A resumed run loads no start."""
     train, held_out, tokenizer, identities = corpus or collect(run, resumed)
     model_config = fitting_sizes(run, tokenizer)

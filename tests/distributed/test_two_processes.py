@@ -104,6 +104,13 @@ def test_bad_samples_of_all_ranks_are_listed_once(two: list[dict[str, Any]], fol
     assert [Path(json.loads(line)["path"]).name for line in lines] == ["no such file.png"]
 
 
+def test_processes_that_leave_end_well() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "tests" / "distributed" / "leaving.py"), "4"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_devices_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)

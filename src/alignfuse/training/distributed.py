@@ -10,9 +10,11 @@ gradient of a gathered row is the sum of what all ranks' losses ask of it.
 Shapes: B rows of this rank (ranks may differ), N rows of all ranks.
 """
 
+import gc
 import inspect
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -26,6 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from alignfuse.errors import UserError
 
+SETTLING = 0.5  # seconds, of which a thread needs microseconds on a core of its own
 PATIENCE = timedelta(hours=2)  # how long ranks wait for one that evaluates or writes
 
 
@@ -64,7 +67,20 @@ def processes(device: str = "auto") -> Iterator[torch.device]:
     try:
         yield chosen
     finally:
-        dist.destroy_process_group()
+        _leave()
+
+
+def _leave() -> None:
+    """End the process group once its threads hold nothing.
+
+    A thread of gloo holds the tensors of a sum for a moment after the sum is done, and takes Python's lock to let go of
+    them. If the interpreter is ending by then, this aborts the process; if the group is being destroyed, which waits
+    for the thread and keeps the lock, neither goes on. No call waits for that moment, so it is slept through. Then what
+    no one uses any more, as DDP, lets go of the group, so that its threads end here.
+    """
+    time.sleep(SETTLING)
+    gc.collect()
+    dist.destroy_process_group()
 
 
 def world_size() -> int:

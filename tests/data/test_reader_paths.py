@@ -71,7 +71,7 @@ def test_expand_two_ranges(tmp_path: Path) -> None:
 
 def test_expand_names_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "s-0.tar").touch()
-    with pytest.raises(UserError, match=r"2 of 3 files are missing, the first is .*s-1\.tar"):
+    with pytest.raises(UserError, match=r"2 of 3 files missing, the first is .*s-1\.tar"):
         expand(f"{tmp_path}/s-{{0..2}}.tar")
     with pytest.raises(UserError, match=r"nothing\.csv: no such file"):
         expand(tmp_path / "nothing.csv")

@@ -71,7 +71,7 @@ def expand(path: DataPath) -> list[Path]:
     missing = [name for name in names if not glob(name)]
     if missing:
         raise UserError(
-            f"{text}: missing are {len(missing)} of {counted(len(names), 'file')}, the first is {missing[0]}"
+            f"{text}: {len(missing)} of {counted(len(names), 'file')} missing, the first is {missing[0]}"
         )
     return found
 

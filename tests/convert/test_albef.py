@@ -252,7 +252,7 @@ def test_a_filled_directory_is_not_overwritten(checkpoint: Path, run: Path) -> N
 def test_a_run_without_its_config_names_the_file(run: Path) -> None:
     model = ALBEF(model_config(run))
     (run / "config.json").unlink()
-    with pytest.raises(UserError, match=r"config\.json: missing"):
+    with pytest.raises(UserError, match=r"config\.json: it is missing"):
         init_from(model, whole=run)
 
 

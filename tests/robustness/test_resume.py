@@ -111,7 +111,7 @@ def test_a_validation_that_a_signal_put_off_is_made_up_for(records: list[Record]
     assert [line["step"] for line in log(tmp_path) if "val/mean_recall" in line] == [11, 18]
 
 
-def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(
+def test_ctrl_c_writes_a_checkpoint_and_says_where(
     records: list[Record], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.getsignal(signal.SIGINT)

@@ -78,11 +78,14 @@ def test_data_without_splits_has_train_val_and_all() -> None:
         for name, expected in ((None, "val"), ("val", "val"), ("train", "train")):
             assert choose_split(records, name, held_out=share) == (expected, splits[expected])
     assert choose_split(records, "all") == ("all", records)
-    for name in ("nosuch", "test"):
-        with pytest.raises(
-            UserError, match=rf"no split '{name}' in the data, which has no split column; it holds .*all"
-        ):
-            choose_split(records, name)
+    with pytest.raises(UserError, match=r"no split 'nosuch' in the data, which has no split column; it holds .*all"):
+        choose_split(records, "nosuch")
+
+
+def test_a_file_without_splits_may_be_a_test_set(caplog: pytest.LogCaptureFixture) -> None:
+    records = [record("a"), record("b")]
+    assert choose_split(records, "test") == ("test", records)
+    assert "the data has no split column: all 2 images are taken as test" in caplog.text
 
 
 def test_files_of_one_id_stay_together() -> None:

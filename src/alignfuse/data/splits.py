@@ -1,6 +1,7 @@
 """Which records train, and which are held out."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Sequence
 
 from alignfuse.data.records import Record
@@ -20,6 +21,8 @@ SPELLINGS = {
     "testing": "test",
 }
 
+
+logger = logging.getLogger(__name__)
 
 HELD_OUT = 0.05  # share of the images that are kept for validation where the data has no splits
 
@@ -49,14 +52,18 @@ def choose_split(
     """One split and what it is called: the one named, "all" of them, or without a name test, else val.
 
     Data without splits has the parts that `split_records` makes of it: a model is measured with the share `held_out`
-    that it was trained with. Raises UserError for a split that is not there.
+    that it was trained with. A file without splits may be a test set: "test" is then all of it, which is said. Raises
+    UserError for a split that is not there.
     """
     if name == "all":
         return name, list(records)
     splits = split_records(records, held_out=held_out)
     chosen = _canonical(name) if name is not None else next((s for s in ("test", "val") if s in splits), "test")
+    divided = any(record.split is not None for record in records)
+    if chosen == "test" and not divided:
+        logger.warning("the data has no split column: all %s are taken as test", counted(len(records), "image"))
+        return chosen, list(records)
     if chosen not in splits:
-        divided = any(record.split is not None for record in records)
         found = ", ".join(f"{split} ({counted(len(members), 'image')})" for split, members in splits.items())
         raise UserError(
             f"no split {chosen!r} in the data{'' if divided else ', which has no split column'}; it holds {found}, and "

@@ -60,7 +60,7 @@ def choose_split(
     splits = split_records(records, held_out=held_out)
     chosen = _canonical(name) if name is not None else next((s for s in ("test", "val") if s in splits), "test")
     divided = any(record.split is not None for record in records)
-    if chosen == "test" and not divided:
+    if name is not None and chosen == "test" and not divided:
         logger.warning("the data has no split column: all %s are taken as test", counted(len(records), "image"))
         return chosen, list(records)
     if chosen not in splits:

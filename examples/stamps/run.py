@@ -40,7 +40,7 @@ from alignfuse.training.checkpoint import write_json
 
 ARMS = ("scratch", "packaged")
 STEPS = 240
-MODEL = ALBEFConfig(image=GridConfig(image_size=(128, 128)), text=SIZES["small"].text)
+MODEL = ALBEFConfig(image=GridConfig(image_size=(128, 128)), text=SIZES["small"].text, text_pooling="mean")
 # A drawing says much by its few flat colours, which the operations on brightness would change.
 AUGMENT = AugmentConfig(scale=(0.4, 1.0), operations=("Identity", "ShearX", "ShearY", "TranslateX", "TranslateY"))
 RATE = 3e-4

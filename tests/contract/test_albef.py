@@ -131,6 +131,20 @@ def join_ids(*texts: Text) -> Text:
     return Text(torch.cat(ids), torch.cat(masks))
 
 
+def test_a_text_is_embedded_by_its_mean_where_asked_for() -> None:
+    """The mean over the real tokens alone, [CLS] and [SEP] among them."""
+    model = build("albef", config=replace(TINY["albef"].config, text_pooling="mean")).model.eval()
+    text = pairs(3).text
+    assert text is not None
+    with torch.no_grad():
+        found = model.embed_text(model.encode_text(text))
+        for row in range(3):
+            ids = text.ids[row, text.mask[row]][None]
+            states = model.encode_text(Text(ids, torch.ones_like(ids).bool())).states[0]
+            expected = torch.nn.functional.normalize(model.text_projection.linear(states.mean(0)), dim=0)
+            assert torch.allclose(found[row], expected, atol=1e-6)
+
+
 class TestContrast:
     @pytest.mark.parametrize(("alpha", "epoch"), [(0.0, 1.0), (0.4, EPOCH), (0.4, 3.0), (1.0, 1.0)])
     @pytest.mark.parametrize("ids", [[0, 1, 2, 3], [7, 7, 9, 7], [0, 1, 1, 2], [-1, -1, 4, -1]])

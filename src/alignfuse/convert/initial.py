@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from torch import Tensor
 
 from alignfuse.blocks.grid import GridConfig, ImageConfig
 from alignfuse.blocks.text import TextConfig
 from alignfuse.convert import albef, bert, efficientnet, run, vit
-from alignfuse.convert.files import read_state
+from alignfuse.convert.files import read_settings, read_state
 from alignfuse.convert.report import LoadReport, summary
 from alignfuse.convert.source import IMAGE_PARTS, TEXT_PARTS, Source
 from alignfuse.data.tokenizer import Tokenizer
@@ -86,6 +87,12 @@ def text_config(path: Path, like: TextConfig, *, trust: bool = False) -> TextCon
     config = _read(path, TEXT, "text encoder", trust).text
     assert config is not None
     return replace(config, dropout=like.dropout)
+
+
+def text_pooling(path: Path) -> Literal["cls", "mean"]:
+    """What the states of a text source are read by: [CLS], or in a sentence encoder that says so the mean."""
+    folder = (path if path.is_dir() else path.parent) / "1_Pooling"  # as sentence-transformers lays it out
+    return "mean" if read_settings(folder).get("pooling_mode_mean_tokens") is True else "cls"
 
 
 def image_config(

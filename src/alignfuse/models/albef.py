@@ -4,6 +4,7 @@ Shapes: B images or texts, L tokens, E embedding width, I images, T texts, M mas
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int, Num
@@ -23,6 +24,7 @@ class ALBEFConfig:
     image: ImageConfig = field(default_factory=lambda: VisionConfig(image_size=(256, 256)))
     text: TextConfig = field(default_factory=TextConfig)
     embed_dim: int = 256
+    text_pooling: Literal["cls", "mean"] = "cls"  # the state that g_w reads; sentence encoders are made for the mean
     temperature: float = 0.07  # at the start; learned
 
     def __post_init__(self) -> None:
@@ -64,10 +66,13 @@ class ALBEF(nn.Module):
         return embedded
 
     def embed_text(self, text: Text) -> Float[Tensor, "B E"]:
-        """g_w(w_cls): unit vectors. The text must be encoded."""
+        """g_w(w_cls), or g_w of the mean state: unit vectors. The text must be encoded."""
         if text.states is None:
             raise ValueError("the text has no states yet: call encode_text first")
-        embedded: Tensor = self.text_projection(text.states[:, 0])
+        pooled = text.states[:, 0]
+        if self.config.text_pooling == "mean":
+            pooled = text.states.sum(dim=1) / text.mask.sum(dim=1, keepdim=True)  # states of padding are 0
+        embedded: Tensor = self.text_projection(pooled)
         return embedded
 
     def similarity(self, images: Float[Tensor, "I E"], texts: Float[Tensor, "T E"]) -> Float[Tensor, "I T"]:

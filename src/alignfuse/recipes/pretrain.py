@@ -13,7 +13,7 @@ from alignfuse.api import Pipeline
 from alignfuse.blocks.vision import VisionConfig
 from alignfuse.config import from_dict, to_dict
 from alignfuse.convert.files import read_settings
-from alignfuse.convert.initial import image_config, init_from, text_config, whole_config
+from alignfuse.convert.initial import image_config, init_from, text_config, text_pooling, whole_config
 from alignfuse.convert.run import load_training
 from alignfuse.convert.write import OFFICIAL_TEXT
 from alignfuse.data.augment import Augment, AugmentConfig
@@ -258,7 +258,9 @@ def starting_sizes(model: ALBEFConfig, start: StartConfig) -> ALBEFConfig:
     if start.run is not None:
         model = whole_config(Path(start.run), trust=start.trust)
     if start.text is not None:
-        model = replace(model, text=text_config(Path(start.text), model.text, trust=start.trust))
+        source = Path(start.text)
+        text = text_config(source, model.text, trust=start.trust)
+        model = replace(model, text=text, text_pooling=text_pooling(source))
     if start.image is not None:
         size = model.image.image_size
         image = image_config(Path(start.image), model.image, image_size=size, trust=start.trust)

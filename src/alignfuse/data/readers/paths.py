@@ -70,9 +70,7 @@ def expand(path: DataPath) -> list[Path]:
         raise UserError(f"{text}: no such file or folder")
     missing = [name for name in names if not glob(name)]
     if missing:
-        raise UserError(
-            f"{text}: {len(missing)} of {counted(len(names), 'file')} missing, the first is {missing[0]}"
-        )
+        raise UserError(f"{text}: {len(missing)} of {counted(len(names), 'file')} missing, the first is {missing[0]}")
     return found
 
 

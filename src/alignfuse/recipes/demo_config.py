@@ -32,7 +32,7 @@ class DemoConfig:
         default_factory=lambda: replace(
             SHORT,
             alpha=0.0,  # captions are exact: no distillation
-            mask_probability=0.25,
+            mask_probability=0.4,
             text_negatives="queue",
         )
     )

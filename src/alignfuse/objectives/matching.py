@@ -29,8 +29,9 @@ def nearest_share(
     weights: Float[Tensor, "B N"], logits: Float[Tensor, "B N"], positive: Bool[Tensor, "B N"]
 ) -> Float[Tensor, " B"]:
     """Mass on the most similar quarter of each row's negatives: 0.25 for random ones, towards 1 when mining bites."""
-    order = logits.detach().masked_fill(positive, -torch.inf).argsort(dim=1, descending=True)
-    near = torch.arange(weights.shape[1], device=weights.device)[None] < ((~positive).sum(1, keepdim=True) + 3) // 4
+    most = (logits.shape[1] + 3) // 4
+    order = logits.detach().masked_fill(positive, -torch.inf).topk(most, dim=1).indices
+    near = torch.arange(most, device=weights.device)[None] < ((~positive).sum(1, keepdim=True) + 3) // 4
     return (weights.gather(1, order) * near).sum(dim=1)
 
 

@@ -38,8 +38,10 @@ def written(text: Text, places: int) -> Int[Tensor, "B W"]:
 
 
 def read(captions: Int[Tensor, "B W"]) -> Text:
-    """Captions of a queue as texts."""
-    return Text(captions.long().clamp(min=0), captions != NO_TOKEN)
+    """Captions of a queue as texts, as wide as the longest."""
+    longest = int((captions != NO_TOKEN).sum(dim=1).max())
+    captions = captions[:, :longest].long()
+    return Text(captions.clamp(min=0), captions != NO_TOKEN)
 
 
 class FeatureQueue(nn.Module):

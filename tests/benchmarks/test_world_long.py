@@ -15,7 +15,7 @@ from benchmarks import world_long
 def test_a_run_leaves_its_curve(
     negatives: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(world_long, "TRAIN", 64)
+    monkeypatch.setattr(world_long, "TRAIN", 256)
     monkeypatch.setattr(world_long, "TEST", 40)
     monkeypatch.setattr(world_long, "PAIRS", 80)
     recipe, threads = world_long.recipe, torch.get_num_threads()
@@ -33,4 +33,4 @@ def test_a_run_leaves_its_curve(
     assert json.loads((out / "config.json").read_text())["objective"]["negatives"] == negatives
     curve = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     validated = [line["step"] for line in curve if any("one-word pairs" in name for name in line)]
-    assert validated == [2, 4]  # 64 scenes in batches of 32
+    assert validated == [2, 4]  # 256 scenes in batches of 128

@@ -194,7 +194,7 @@ def test_refusals(tmp_path: Path) -> None:
         export(tmp_path / "out", SIZES, format="yaml")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="not an empty folder"):
+    with pytest.raises(UserError, match="is not empty"):
         export(tmp_path / "full", SIZES)
     assert (tmp_path / "full" / "notes.txt").read_text() == "mine"
 

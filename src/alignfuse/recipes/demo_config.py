@@ -39,6 +39,7 @@ class DemoConfig:
     training: TrainingConfig = field(
         default_factory=lambda: TrainingConfig(
             batch_size=32,
+            weights={"itc": 0.5},  # its gradient is the largest, and what ITM and MLM learn takes longer
             clip_norm=1.0,
             optimizer=OptimizerConfig(lr=1e-3, betas=(0.9, 0.98)),
             schedule=ScheduleConfig(warmup=0.05, end=0.01),

@@ -33,13 +33,12 @@ TRAIN, TEST, PAIRS = 30_000, 1_000, 2_000
 
 def recipe(pairs: Path, steps: int, negatives: str) -> PretrainRun:
     """The demo's run, longer, and in larger batches: in small ones the gradient of relations drowns in noise."""
-    run = pretrain(DataConfig(paths=(str(pairs),)), size="toy")
-    objective = replace(DemoConfig().objective, negatives=negatives)
+    run, demo = pretrain(DataConfig(paths=(str(pairs),)), size="toy"), DemoConfig()
     return replace(
         run,
         augment=None,  # captions name places and sizes
-        objective=objective,
-        training=replace(run.training, batch_size=128, steps=steps, log_steps=25),
+        objective=replace(demo.objective, negatives=negatives),
+        training=replace(demo.training, batch_size=128, steps=steps, log_steps=25),
     )
 
 

@@ -22,7 +22,7 @@ class DemoConfig:
     val: int = 200
     test: int = 1000
     # training
-    minutes: float = 7.75  # as many steps as fit
+    minutes: float = 7.0  # as many steps as fit
     fewest_steps: int = 200
     most_steps: int = 20_000
     measured_steps: int = 12

@@ -17,7 +17,7 @@ import torch
 
 from alignfuse.api import Pipeline
 from alignfuse.config import to_dict
-from alignfuse.recipes.albef import pretrain
+from alignfuse.recipes.demo import plan
 from alignfuse.recipes.demo_config import DemoConfig
 from alignfuse.recipes.pretrain import DataConfig, PretrainRun, build, read_splits
 from alignfuse.recipes.understanding import understanding
@@ -33,12 +33,11 @@ TRAIN, TEST, PAIRS = 30_000, 1_000, 2_000
 
 def recipe(pairs: Path, steps: int, negatives: str) -> PretrainRun:
     """The demo's run, longer, and in larger batches: in small ones the gradient of relations drowns in noise."""
-    run, demo = pretrain(DataConfig(paths=(str(pairs),)), size="toy"), DemoConfig()
+    run = plan(pairs, DemoConfig())
     return replace(
         run,
-        augment=None,  # captions name places and sizes
-        objective=replace(demo.objective, negatives=negatives),
-        training=replace(demo.training, batch_size=128, steps=steps, log_steps=25),
+        objective=replace(run.objective, negatives=negatives),
+        training=replace(run.training, batch_size=128, steps=steps, log_steps=25),
     )
 
 

@@ -223,7 +223,7 @@ class ALBEFSystem(nn.Module):
         return loss, {
             "itm_positive_accuracy": Loss(right[: len(own)].sum(), valid[: len(own)].sum()),
             "itm_negative_accuracy": Loss(right[len(own) :].sum(), valid[len(own) :].sum()),
-            "near_negatives": Loss(its_texts.near(text_weights), valid[2 * len(own) :].sum()),
+            "near_negatives": Loss(its_texts.near(text_weights), its_texts.exist().sum()),
         }
 
     def _predict(
